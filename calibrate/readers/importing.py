@@ -18,6 +18,7 @@ from specfleet.calibration.readers.reports import read_guidellm, read_inference_
 from specfleet.calibration.readers.responses import read_aiperf, read_sglang, read_vllm
 from specfleet.calibration.readers.served import (
     SETTINGS,
+    Times,
     estimated,
     inferred_profile,
     input_names,
@@ -126,9 +127,6 @@ class Imported(Shown, msgspec.Struct, frozen=True):
         return pd.DataFrame(self.rows(), columns=["quantity", "counted", "the file says"])
 
 
-Times = tuple[HardwareProfile | str, str]  # step times, inline or the name of a profile; and their source in words
-
-
 def import_record(
     kind: str,
     files: str | Path | Sequence[str | Path],
@@ -139,6 +137,7 @@ def import_record(
     profile: str | Path | None = None,
     target: str = "",
     draft: str = "",
+    fit: bool = True,
     depth: int | None = None,
     **options: Any,
 ) -> Imported:
@@ -147,9 +146,10 @@ def import_record(
     `kind`: vllm, vllm-metrics, ...; the command's help lists them. Step times are stated, `draft_ms` a draft token and
     `verify_ms` a verification, or those of a `profile`, a shipped name or a file, or estimated of `target`
     (MODEL@DEVICE) and, on its device, `draft` (a model, or lookup); without any the file's own, or inferred from its
-    load. `depth`: of the scenario's drafts, at most as recorded. `options`: of the kind, as the command has them, such
-    as `in_flight`. Raises InputError, in one line that names file, record, key and both values, for a file that
-    contradicts itself, and for an option that the kind does not read.
+    load. `fit`: whether estimated times are scaled to meet the measured round, as of the same device. `depth`: of the
+    scenario's drafts, at most as recorded. `options`: of the kind, as the command has them, such as `in_flight`. Raises
+    InputError, in one line that names file, record, key and both values, for a file that contradicts itself, and for an
+    option that the kind does not read.
 
     >>> import specfleet, tempfile
     >>> counts = '''{"metrics": {"speculative_decoding": {
@@ -177,12 +177,12 @@ def import_record(
         raise InputError(f"--draft {shortened(draft, quoted=False)}: needs --target MODEL@DEVICE beside it")
     draft = drafter_named(draft, [target]) if draft else ""
     recording = _read(kind, paths, {"depth": depth} | options)
-    if target:
-        what = f"estimated: {target}{f' and {draft}' if draft else ''}, rooflines"
-        stated = estimated(target, draft, recording.counts is not None, READERS[kind].engine), what
     recorded = recording.counts.depth if recording.counts else 0
     if depth is not None and depth > recorded:
         raise InputError(f"{paths[0]}: depth = {depth} goes beyond the recorded depth = {recorded}")
+    if target:
+        stated, notes = estimated(target, draft, recording, READERS[kind].engine, fit)
+        recording = msgspec.structs.replace(recording, notes=(*recording.notes, *notes))
     return _written(place, paths, kind, recording, depth or recorded, stated, draft)
 
 
@@ -214,9 +214,9 @@ def _stated(draft_ms: float | None, verify_ms: float | None, profile: str | Path
         path, folder = Path(profile).resolve(), out.resolve().parent
         read_profile(str(profile), Path())
         if str(profile) in shipped_files("profiles"):
-            return str(profile), f"the profile {profile}"
+            return Times(str(profile), f"the profile {profile}")
         name = path.relative_to(folder) if path.is_relative_to(folder) else path
-        return str(name), f"the profile {shortened(str(profile))}"
+        return Times(str(name), f"the profile {shortened(str(profile))}")
     if draft_ms is None and verify_ms is None:
         return None
     draft_s, verify_s = _seconds("--draft-ms", draft_ms, may_be_zero=True), _seconds("--verify-ms", verify_ms)
@@ -228,7 +228,7 @@ def _stated(draft_ms: float | None, verify_ms: float | None, profile: str | Path
         decode=StepTime(base_s=verify_s),
         sources={"draft": "stated", "verify": "stated", "decode": "assumed: as long as a verification"},
     )
-    return times, f"{stated}; a plain decoding step is taken to last as long, a prefill no time"
+    return Times(times, f"{stated}; a plain decoding step is taken to last as long, a prefill no time")
 
 
 def _seconds(option: str, time_ms: float | None, may_be_zero: bool = False) -> float:
@@ -244,21 +244,21 @@ def _written(
 ) -> Imported:
     """Write the scenario and the files beside it, and read it back."""
     counts, load = recording.counts, recording.load and with_held(with_inferred_seqs(with_again(recording.load, draft)))
-    load = within(load, stated[0], depth) if load and stated else load
+    load = within(load, stated.profile, depth) if load and stated else load
     notes = tuple(note for part in (counts, recording, load) if part for note in part.notes)
     if load is not None and load.unpredictable:
         notes = (*notes, f"not predicted: {load.unpredictable}")
     if load is not None and load.shared_share:
         hits = f"prefix hits of {load.cached_share:.0%} are observed"
         notes = (*notes, f"{hits}; assumed: all prompts begin alike for as much of their length")
-    engine, (profile, source) = READERS[kind].engine, stated or ("", "")
+    engine, (profile, source, meets) = READERS[kind].engine, stated or Times("", "")
     at = counts.depth if counts else 0
     if stated is None and load and (inferred := inferred_profile(load, engine, (at, recording.shape.nodes(at)))):
         if depth != at:
             raise InputError(
                 f"--depth {depth}: step times are inferred at depth {at} alone; give --target MODEL@DEVICE"
             )
-        profile, source = inferred, inferred.sources["verify"].partition(", less")[0]
+        profile, source, meets = inferred, inferred.sources["verify"].partition(", less")[0], True
     writers = dict(_writers(recording, profile))
     beside = {name: out.with_name(f"{out.stem}-{name}") for name in writers}
     for path in (*beside.values(), out):
@@ -275,7 +275,7 @@ def _written(
         comments += textwrap.wrap(f"Load: {said}; {load.over}.", WIDTH, subsequent_indent="  ")
         if unknown := [name for name in SETTINGS if getattr(load, name) is None]:
             comments.append(f"Settings that the record does not have, assumed: {', '.join(unknown)}.")
-        inputs = input_names(load, made.workload, stated is None)
+        inputs = input_names(load, made.workload, meets and depth == at)
     named = beside[PROFILE].name if PROFILE in beside else profile if isinstance(profile, str) else ""
     write_file(out, "\n".join(scenario_lines(made, named, comments)) + "\n")
     scenario = read_scenario(out)

@@ -1,10 +1,15 @@
 """A server as its records show it: step times from the time of a round, and a workload from the load."""
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from specfleet.calibration.readers.load import BLOCK, Load, Spread
+from specfleet.calibration.readers.recording import Recording
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.positions import positions_of
 from specfleet.fleet.hardware.profile import beside, estimated_profile, placed_of
@@ -13,14 +18,30 @@ from specfleet.fleet.scenario.arrivals import Poisson, Trace
 from specfleet.fleet.scenario.lengths import Between, mean_tokens
 from specfleet.fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload
 from specfleet.fleet.scenario.shared import SharedPrompts
-from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.effects import IdleEffect
+from specfleet.fleet.times.mixed import drafting_s, pass_s
+from specfleet.fleet.times.overhead import Overhead
+from specfleet.fleet.times.profile import POSITIONS, STEPS, HardwareProfile
+from specfleet.fleet.times.station_times import DrafterTimes, VerifierTimes
+from specfleet.fleet.times.step import Member, Step, StepKind
 from specfleet.fleet.times.step_time import StepTime
 
 REQUESTS = (64, 512)  # of the scenario, at least and at most, as far as they are drawn
 ENOUGH_BUSY = 0.8  # share of the time, below which requests arrive by themselves
+ROUNDED = 0.05  # share by which whole requests in flight miss the observed, from which they arrive by themselves
+FAR = 2.0  # factor between a measured round and its estimate, from which a note asks for the device
+DEEPER = 16  # tokens of the deepest draft that the lengths of a text leave room for
 WAITED, ROOM = 0.05, 0.8  # requests that wait for each that runs; share of the KV cache below which it has room
 LOOKUP, MOST_TOKENS = "lookup", 10**7
 SETTINGS = ("max_num_seqs", "max_num_batched_tokens", "kv_tokens")
+
+
+class Times(NamedTuple):
+    """Step times, inline or the name of a profile; their source in words; whether they meet the measured round."""
+
+    profile: HardwareProfile | str
+    source: str
+    meet_round: bool = False
 
 
 def with_inferred_seqs(load: Load) -> Load:
@@ -71,6 +92,51 @@ def inferred_profile(load: Load, engine: str = "vllm", drafts: tuple[int, int] =
     )
 
 
+def fitted(profile: HardwareProfile, recording: Recording, engine: str) -> tuple[HardwareProfile, str]:
+    """Return an estimated profile that meets the measured round, and how, in words; as it is without one.
+
+    A longer round than the estimate's lengthens the drafts, whose host time is that of an engine's version. Otherwise
+    all steps take the same factor. docs/readers/README.md has the rounds of published servers that decided it.
+    """
+    if recording.load is None or not (round_s := recording.load.round_s):
+        return profile, ""
+    target_s, draft_s = _rounds(profile, recording, recording.load, engine)
+    factor = times = round_s / (target_s + draft_s)
+    if of_drafts := draft_s > 0 and times > 1:
+        factor = (round_s - target_s) / draft_s
+    how = f"{'drafts ' * of_drafts}x {factor:.2f}, so that the measured round is met (fitted)"
+    if not 1 / FAR < times < FAR:
+        how += f"; a round takes {times:.2g} times its estimate: are models, device and precision those measured?"
+    steps = {name: getattr(profile, name).slowed(factor) for name in (STEPS[:1] if of_drafts else STEPS)}
+    sources = profile.sources | {name: f"{profile.sources[name]}; {how}" for name in steps}
+    return msgspec.structs.replace(profile, sources=sources, **steps), how
+
+
+def _rounds(profile: HardwareProfile, recording: Recording, load: Load, engine: str) -> tuple[float, float]:
+    """Return the mean times of target and drafter in a round of a load, with the prompts of other rows."""
+    depth = recording.counts.depth if recording.counts else 0
+    rows = max(round((load.running or load.in_flight or 1.0) / load.engines + is_open(load)), 1)  # an arrival meets all
+    prompt, new = (round(spread.mean) if spread else 0 for spread in (load.prompt_tokens, load.new_tokens))
+    read = round(prompt * (1 - load.cached_share if load.whole_prompts else 1))  # what is computed
+    share = load.prompts_per_round * (rows - 1) / rows / read if read else 0.0  # of a round that reads a prompt
+    target = VerifierTimes(0, profile.verify, profile.verify_prefill, profile.decode, Overhead())
+    drafter = DrafterTimes(0, profile.draft, profile.draft_prefill, 0.0, IdleEffect(), Overhead())
+
+    def step_s(decoding: Sequence[Member], read: int) -> NDArray[np.float64]:
+        fed = [*decoding, Member(-1, 0, 0, prompt - read, read, 0, "prefill")] if read else decoding
+        drafting = [*decoding, Member(-1, 0, 0, prompt, depth, read, of_prompt=True)] if read else decoding
+        if not fed:
+            return np.zeros(2)
+        draft_s = drafting_s(drafter, Step(0, "draft", tuple(drafting)), [depth] * len(fed)) if depth else 0.0
+        return np.array((pass_s(target, Step(0, "mixed", tuple(fed)), recording.shape), draft_s))
+
+    kind: StepKind = "verify" if depth else "decode"
+    decoding = [Member(tag, 0, 0, prompt + new // 2, depth, depth + 1, kind) for tag in range(rows)]
+    beside = () if engine_of(engine).prefill_first else decoding
+    target_s, draft_s = step_s(decoding, 0) + share * (step_s(beside, read) - step_s(beside, 0))
+    return float(target_s), float(draft_s)
+
+
 def _prefill(load: Load, round_s: float) -> tuple[float, str]:
     """Return the time of a prefill, and its source; 0 without one. Of TTFT the wait is left out: for a step of others,
     or half a one where requests arrive."""
@@ -82,9 +148,14 @@ def _prefill(load: Load, round_s: float) -> tuple[float, str]:
     return max(load.ttft_s.quantiles["P50"] - steps * round_s, 0.0), "the median TTFT, less the wait for a step"
 
 
-def estimated(target: str, draft: str, speculates: bool, engine: str) -> HardwareProfile:
-    """Return the profile of a target, and of a drafter on its device, by rooflines; InputError as `placed_of`."""
-    placed = placed_of(target, engine)
+def estimated(target: str, draft: str, recording: Recording, engine: str, fit: bool) -> tuple[Times, tuple[str, ...]]:
+    """Return the times of a target, and of a drafter on its device, by rooflines; notes; InputError as `placed_of`.
+
+    A server goes on where a text leaves its drafter's positions; they are left out where the mean text does.
+
+    - `fit`: whether times meet the measured round.
+    """
+    placed, speculates = placed_of(target, engine), recording.counts is not None
     if speculates and not draft:
         raise InputError("--target of a server that speculates: needs --draft MODEL, or --draft lookup, beside it")
     if draft and not speculates:
@@ -92,7 +163,15 @@ def estimated(target: str, draft: str, speculates: bool, engine: str) -> Hardwar
     profile = estimated_profile(placed, beside(placed, shape_of(draft)) if draft not in ("", LOOKUP) else None)
     if draft == LOOKUP:  # on the host, while the device works
         profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
-    return profile
+    profile, how = fitted(profile, recording, engine) if fit else (profile, "")
+    load, role, known = recording.load, f"{POSITIONS} drafter ", profile.provenance
+    text = sum(spread.mean for spread in (load.prompt_tokens, load.new_tokens) if spread) if load and draft else 0.0
+    past = {key: most for key, most in known.items() if key.startswith(role) and 0 < int(most) < text}  # vLLM #24662
+    kept = {key: most for key, most in known.items() if key not in past}
+    says = f"positions by its config, and texts here have {text:.0f} tokens: it drafts on, as recorded"
+    notes = tuple(f"{key.removeprefix(role)} has {most} {says}" for key, most in past.items())
+    what = f"estimated: {target}{f' and {draft}' if draft else ''}, rooflines{', ' if how else ''}{how}"
+    return Times(msgspec.structs.replace(profile, provenance=kept), what, bool(how)), notes
 
 
 def with_again(load: Load, draft: str) -> Load:
@@ -102,8 +181,10 @@ def with_again(load: Load, draft: str) -> Load:
 
 
 def is_open(load: Load) -> bool:
-    """Whether requests arrive by themselves."""
-    return load.limit == 0 or (load.busy_share is not None and load.busy_share < ENOUGH_BUSY)
+    """Whether requests arrive by themselves: as said, or as idle times or a mean between whole numbers show."""
+    held, waits = load.in_flight or 0.0, (load.waiting or 0.0) > WAITED * (load.running or 0.0)
+    is_between = load.limit is None and not waits and abs(max(round(held), 1) - held) > ROUNDED * held > 0
+    return load.limit == 0 or is_between or (load.busy_share is not None and load.busy_share < ENOUGH_BUSY)
 
 
 def with_held(load: Load) -> Load:
@@ -120,6 +201,7 @@ def with_held(load: Load) -> Load:
 
 def within(load: Load, profile: HardwareProfile | str, depth: int) -> Load:
     """Return a load whose longest text fits the models that served it, where buckets alone bound it."""
+    depth = max(depth, DEEPER)
     known = positions_of([profile], drafts=True) if isinstance(profile, HardwareProfile) else {}
     room, model = min(((most - depth, model) for model, most in known.items() if most), default=(0, ""))
     lengths = [spread for spread in (load.prompt_tokens, load.new_tokens) if spread]

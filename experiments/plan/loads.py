@@ -46,6 +46,8 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
     for method, (search, rows) in {_method(rows[0]): (search, rows) for search, rows in by_load}.items():
         at = ", ".join(span([rows[0].load for _, rows in run]) for run in runs if _method(run[0][1][0]) == method)
         best = search.best[0]
+        if "@" not in best.candidate.target:  # stations of a scenario: no model to serve
+            return
         is_shown = fleet is not None and best.candidate.name == fleet.candidate.name and not search.question.load.per_s
         depth = max(deep for _, deep in falling(depths)) if is_shown and depths else best.depth
         asked = best.candidate, depth, rows_at_once(search, rows[0]), at, schedule if is_shown else None

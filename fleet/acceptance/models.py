@@ -409,5 +409,7 @@ def check_depth(model: AcceptanceModel, depth: int) -> None:
     known = f"the recorded depth = {deepest(model)}"
     if isinstance(model, PerPosition):
         known = next(f"{key} = {list(values)}" for key, values in msgspec.structs.asdict(model).items() if values)
-    allowed = f"up to {deepest(model)}, or a beta-geometric fit"
-    raise InputError(f"acceptance: depth = {depth} goes beyond {known}; allowed: {allowed}")
+    recorded = int(deepest(model))
+    rate = rate_of_mean(expected_committed(model, recorded), recorded)
+    further = f"--set 'acceptance={{model=\"geometric\",beta={rate:.3g}}}' extrapolates at a constant rate"
+    raise InputError(f"acceptance: depth = {depth} goes beyond {known}; allowed: up to {recorded}; {further}")

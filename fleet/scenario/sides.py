@@ -203,5 +203,6 @@ def check_drafts(scenario: Scenario, origin: str) -> None:
             known = "{} ({} tokens)".format(*profile.inferred_at)
             raise InputError(
                 f"{origin}: {asked}, and profile {profile.name!r} is inferred from one load of depth {known}, with "
-                "times for nothing else; give a profile of several depths, or import again with --target MODEL@DEVICE"
+                "times for nothing else; give a profile of several depths, or import again with --target MODEL@DEVICE "
+                "and --draft MODEL"
             )

@@ -39,6 +39,9 @@ def import_(
         str,
         typer.Option(metavar="MODEL", help="With --target: the drafter on its device, or lookup.", show_default="none"),
     ] = "",
+    fit: Annotated[
+        bool, typer.Option("--fit/--no-fit", help="Scale estimated times to the measured round, as of the same device.")
+    ] = True,
     depth: Annotated[
         int | None, typer.Option(min=1, help="Depth of the scenario's drafts.", show_default="as recorded")
     ] = None,
@@ -69,7 +72,7 @@ def import_(
     with keeping(out):
         imported = import_record(
             kind, files, out, draft_ms=draft_ms, verify_ms=verify_ms, profile=profile, target=target, draft=draft,
-            depth=depth, seconds=seconds, in_flight=in_flight,
+            fit=fit, depth=depth, seconds=seconds, in_flight=in_flight,
         )  # fmt: skip
     if not as_json:
         print_imported(imported)
@@ -85,6 +88,19 @@ def import_(
         print_comparison(comparison)
     elif imported.load is not None and imported.times:
         remark(f"not compared with its simulation, which is long: specfleet simulate {out}")
+    if imported.load is not None and imported.times and not as_json:
+        remark(next_step(imported, imported.load, out))
+
+
+def next_step(imported: "Imported", load: "Load", out: Path) -> str:
+    """Say which command has other draft lengths and no drafts, or drafts at all."""
+    held = max(round(load.in_flight or load.running or 1), 1)
+    if not imported.rounds:
+        return f"drafts: specfleet plan --target MODEL@DEVICE --draft MODEL --acceptance SHARE --in-flight {held}"
+    if getattr(imported.scenario.profile, "inferred_at", None) is not None:
+        return "other draft lengths, and no drafts: import again with --target MODEL@DEVICE --draft MODEL"
+    loads = ",".join(map(str, dict.fromkeys((max(held // 4, 1), held, 4 * held))))
+    return f"other draft lengths, and no drafts, at three loads: specfleet plan {out} --in-flight {loads}"
 
 
 def print_imported(imported: "Imported") -> None:

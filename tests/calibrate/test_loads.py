@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -19,7 +20,9 @@ from specfleet.calibration.readers.served import inferred_profile
 from specfleet.calibration.readers.vllm_log import read_vllm_log
 from specfleet.calibration.readers.vllm_metrics import read_vllm_metrics
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.times.profile import STEPS, HardwareProfile
+from specfleet.sim.run import simulate
 from tests.helpers.loads import (
     DEPTH,
     ROUND_S,
@@ -32,6 +35,7 @@ from tests.helpers.loads import (
     mean,
     metrics_text,
     served,
+    served_in,
     sglang_bench_text,
     sglang_log_text,
 )  # fmt: skip
@@ -374,6 +378,7 @@ def test_an_estimated_target_is_predicted(tmp_path: Path, draft: str, kind: str)
         seconds=30.0,
         target="llama-3.1-8b@h100",
         draft=draft,
+        fit=False,
     )
     assert made.scenario.drafters.kind == kind
     comparison = specfleet.compare_load(made)
@@ -393,7 +398,8 @@ def test_an_estimated_target_is_predicted(tmp_path: Path, draft: str, kind: str)
 )
 def test_a_server_is_its_own_engine(tmp_path: Path, kind: str, text: str, title: str, row_s: float) -> None:
     file = write(tmp_path / "record.json", text)
-    made = specfleet.import_record(kind, file, tmp_path / "made.toml", target="llama-3.1-8b@h100", draft="lookup")
+    times: dict[str, Any] = {"target": "llama-3.1-8b@h100", "draft": "lookup", "fit": False}
+    made = specfleet.import_record(kind, file, tmp_path / "made.toml", **times)
     profile = made.scenario.profile
     assert isinstance(profile, HardwareProfile)
     assert f"on h100, bf16, {title}, one pass" in profile.sources["verify"]
@@ -403,7 +409,7 @@ def test_a_server_is_its_own_engine(tmp_path: Path, kind: str, text: str, title:
 
 def test_a_held_load_names_the_command_that_holds_its_rate(tmp_path: Path) -> None:
     files, out = scrapes(tmp_path), tmp_path / "made.toml"
-    seconds = max(one.end_s for one in KNOWN)
+    seconds = sum(one.end_s - one.start_s for one in KNOWN) / 3.9
     made = specfleet.import_record("vllm-metrics", files, out, seconds=seconds)
     (note,) = [note for note in made.notes if note.startswith("closed loop: ")]
     assert note.partition("; ")[2] in " ".join(out.read_text().replace("#", "").split())
@@ -435,3 +441,70 @@ def test_bounds_of_buckets_fit_the_models_that_served(tmp_path: Path) -> None:
     assert sum(highs) + DEPTH <= 2048
     assert any("eagle3-llama-3.1-8b has 2048 positions" in note for note in made.notes)
     assert specfleet.compare_load(made) is not None
+
+
+AT, HEAD = "llama-3.1-8b@h100", "eagle3-llama-3.1-8b"
+
+
+def slower(folder: Path, target: float, drafts: float, depth: int = DEPTH, **workload: Any) -> tuple[list[Path], float]:
+    """Two scrapes of an H100 so many times as slow as its estimate, and their seconds."""
+    profile = specfleet.estimate(AT, f"{HEAD}@h100" if depth else None, engine="vllm")
+    times = {name: getattr(profile, name).slowed(target) for name in STEPS}
+    times["draft"] = profile.draft.slowed(drafts)
+    lengths: dict[str, Any] = {"requests": 120, "prompt_tokens": 600, "new_tokens": {"low": 100, "high": 200}}
+    content: dict[str, Any] = {
+        "profile": replace(profile, provenance={}, **times), "workload": lengths | (workload or {"streams": 8}),
+        "drafters": {"place": "target", "kind": "eagle", "depth": depth} if depth else {"count": 0},
+    }  # fmt: skip
+    if depth:
+        content["acceptance"] = {"model": "per-position", "survival": [0.7, 0.5, 0.35]}
+    requests = served_in(simulate(make_scenario(content)))
+    before = write(folder / "before.txt", metrics_text(requests[:9], depth))
+    after = write(folder / "after.txt", metrics_text([*requests[:9], *requests], depth))
+    return [before, after], max(one.end_s for one in requests)
+
+
+FITS = {  # times of target and drafts over their estimates, depth; what is scaled, and by how much
+    "slow drafts": (1.0, 1.8, DEPTH, "drafts x", 1.8),
+    "a fast server": (0.8, 0.8, DEPTH, "rooflines, x", 0.8),
+    "no drafts": (1.3, 1.0, 0, "rooflines, x", 1.3),
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_an_estimate_is_fitted_to_the_measured_round(tmp_path: Path, name: str) -> None:
+    target, drafts, depth, what, factor = FITS[name]
+    files, seconds = slower(tmp_path, target, drafts, depth)
+    times: dict[str, Any] = {"target": AT, "draft": HEAD if depth else ""}
+    made = specfleet.import_record("vllm-metrics", files, tmp_path / "made.toml", seconds=seconds, **times)
+    said = re.search(rf"{what} (\S+), so that the measured round is met \(fitted\)$", made.times)
+    assert said is not None
+    assert float(said[1]) == pytest.approx(factor, rel=0.1)
+    comparison = specfleet.compare_load(made)
+    assert comparison is not None
+    (row,) = [row for row in comparison.rows if row.quantity == "time of a round, ms"]
+    assert row.kind == "input"
+    assert row.error == pytest.approx(0, abs=0.04)
+
+
+def test_a_round_far_from_its_estimate_asks_for_the_device(tmp_path: Path) -> None:
+    times: dict[str, Any] = {"target": "llama-3.2-1b@h100", "draft": "lookup"}
+    made = specfleet.import_record("vllm-metrics", scrapes(tmp_path), tmp_path / "made.toml", seconds=30.0, **times)
+    assert re.search(r"a round takes \S+ times its estimate: are models, device and precision those", made.times)
+
+
+def test_a_server_drafts_beyond_its_heads_positions(tmp_path: Path) -> None:
+    files, seconds = slower(tmp_path, 1.0, 1.0, prompt_tokens=2600, streams=4, requests=40)
+    times: dict[str, Any] = {"target": AT, "draft": HEAD}
+    made = specfleet.import_record("vllm-metrics", files, tmp_path / "made.toml", seconds=seconds, **times)
+    assert any(f"{HEAD} has 2048 positions by its config, and texts here have 27" in note for note in made.notes)
+    assert specfleet.compare_load(made) is not None
+
+
+def test_a_mean_between_whole_requests_in_flight_arrives(tmp_path: Path) -> None:
+    served_s = sum(one.end_s - one.start_s for one in KNOWN)
+    for in_flight, arrives in ((3.9, False), (4.45, True)):
+        given = scrapes(tmp_path), tmp_path / "made.toml"
+        made = specfleet.import_record("vllm-metrics", *given, seconds=served_s / in_flight)
+        assert (made.scenario.workload.arrivals is not None) == arrives
+        assert ("requests/s" in made.inputs) == arrives

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -150,7 +151,7 @@ def test_a_log_without_prefills_says_what_prompts_are(
 
 
 TREE = (Path(__file__).parent / "data" / "sglang-tree.log").read_text()
-AT = {"target": "llama-3.1-8b@h100", "draft": "eagle3-llama-3.1-8b"}
+AT: dict[str, Any] = {"target": "llama-3.1-8b@h100", "draft": "eagle3-llama-3.1-8b", "fit": False}
 
 
 def test_a_tree_is_priced_by_the_tokens_that_it_verifies(tmp_path: Path) -> None:
@@ -220,7 +221,9 @@ def test_times_of_one_depth_say_nothing_of_others(tmp_path: Path, name: str) -> 
     file, out = write(tmp_path / "s.log", log_text([4, 4, 4])), tmp_path / "made.toml"
     made = specfleet.import_record("vllm-log", file, out)
     specfleet.simulate(out, {"drafters.depth": DEPTH, "workload.requests": 8})
-    with pytest.raises(InputError, match=f"inferred from one load of depth {DEPTH}.* or import again with --target"):
+    with pytest.raises(
+        InputError, match=f"inferred from one load of depth {DEPTH}.* again with --target MODEL@DEVICE and --draft"
+    ):
         specfleet.simulate(out, INFERRED[name])
     held = specfleet.simulate(out, {"workload.requests": 8})
     assert any("import again with --target MODEL@DEVICE to vary them" in note for note in held.notes)

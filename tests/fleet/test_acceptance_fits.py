@@ -4,6 +4,7 @@ Statistical tests raise a false alarm with probability FALSE_ALARM at most, each
 """
 
 import math
+import re
 from typing import Any
 
 import msgspec
@@ -20,8 +21,10 @@ from specfleet.fleet.acceptance.models import (
     Geometric,
     PerPosition,
     Recorded,
+    check_depth,
     committed_closed_form,
     expected_accepted,
+    expected_committed,
     pmf,
 )
 from specfleet.fleet.errors import InputError
@@ -100,8 +103,17 @@ def test_the_bare_name_draws_from_a_fit_to_the_profiles_record() -> None:
     stated = change_scenario(deep, {"acceptance": fit})
     assert simulate(deep).table.equals(simulate(stated).table)
     assert not [note for note in notes_of(deep) if "acceptance" in note]
-    with pytest.raises(InputError, match=r"depth = 12 goes beyond the recorded depth = 3; .* or a beta-geometric fit"):
+    with pytest.raises(InputError, match=r"depth = 12 goes beyond the recorded depth = 3; allowed: up to 3; --set"):
         simulate(change_scenario(deep, {"acceptance": None}))
+
+
+def test_a_depth_beyond_the_record_names_a_rate_of_its_mean() -> None:
+    model = PerPosition(histogram=(3, 1, 1, 4))
+    with pytest.raises(InputError, match="extrapolates at a constant rate") as refused:
+        check_depth(model, 4)
+    beta = re.search(r'model="geometric",beta=([\d.]+)', str(refused.value))
+    assert beta is not None
+    assert expected_committed(Geometric(float(beta[1])), 3) == pytest.approx(expected_committed(model, 3), rel=0.003)
 
 
 def test_a_fit_needs_a_record() -> None:

@@ -22,7 +22,7 @@ from specfleet.experiments.plan.ranges import slowed
 from specfleet.experiments.plan.search import Simulations, find
 from specfleet.experiments.plan.trials import INDIFFERENT, Interval, Sample, simulated
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.scenario.reading import scenario_of
+from specfleet.fleet.scenario.reading import make_scenario, scenario_of
 from specfleet.fleet.scenario.scenario import Workload
 from specfleet.fleet.shown import with_ends
 from tests.helpers.marks import slow
@@ -381,6 +381,18 @@ def test_hopeless_drafts_are_turned_off() -> None:
     assert sum(line.startswith("serve with drafts: vllm serve ") and '"ngram"' in line for line in found.lines) == 1
     one = specfleet.plan(None, changes, target=TARGET, draft="lookup", acceptance="0", in_flight=1, jobs=1)
     assert ["ngram" in command for command in one.commands] == [False, False, True, False]
+
+
+def test_a_scenarios_server_is_planned_at_several_loads() -> None:
+    profile = specfleet.estimate(TARGET, f"{HEAD}@h100", engine="vllm")
+    server = {
+        "profile": profile, "drafters": {"place": "target", "kind": "eagle", "depth": 2},
+        "acceptance": {"model": "geometric", "beta": 0.7},
+        "workload": {"requests": 8, "prompt_tokens": 64, "new_tokens": 40},
+    }  # fmt: skip
+    found = specfleet.plan(make_scenario(server), {"drafters.depth": 2}, in_flight=[1, 2], jobs=1)
+    assert {row.method for row in found.best()} == {"no speculation", "drafts on the target's device (eagle)"}
+    assert not any("serve at" in line for line in found.lines)  # its model has no name
 
 
 def test_what_is_assumed_of_a_question_is_said() -> None:
