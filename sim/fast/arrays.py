@@ -69,7 +69,7 @@ def wires_of(
     made["start"] = np.cumsum(made["room"]) - made["room"]
     size_of, longest = sizes_of(fleet), fleet.room.longest_draft
     committed = longest + 1  # most new tokens between two requests
-    if fleet.verifiers.late == "decode":
+    if fleet.verifiers.outruns_drafts:
         committed = longest_answer
     wires = Wires(
         made,

@@ -89,8 +89,8 @@ def _unsupported(fleet: Fleet) -> Iterator[str]:
             yield f"{key} = {_format(value)}"
     if drafters.finds and isinstance(fleet.acceptance, Recorded) and fleet.acceptance.drafted:
         yield "recorded lengths of drafts that are found"
-    if drafters.stations and verifiers.batching.kv_blocks:
-        yield "kv_tokens with drafters elsewhere"
+    if drafters.stations and verifiers.batching.kv_blocks and verifiers.prefix_cache:
+        yield "kv_tokens and prefix_cache with drafters elsewhere"
     if any(times.verify.roofline is not None and times.verify.roofline.measured for times in verifiers.times):
         yield "tables of measured attention"
     if not (verifiers.times and fleet.links and (drafters.times or not drafters.count)):

@@ -60,12 +60,13 @@ A_ROW = np.dtype([  # a stream at a serving target; of arrivals, an open request
     ("drawn", SMALL),  # lengths drawn for its request
     ("round", SMALL),  # number of its last draft among those of all streams
     ("drafted_epoch", SMALL),  # its epoch then
-    ("granted", TRUTH),  # whether it drafts after the running step
+    ("granted", TRUTH),  # whether it drafts after the running step, or elsewhere once a stale draft has come
     ("drafter", SMALL),  # elsewhere, -1 for none
     ("down", SMALL),  # directions of its link
     ("up", SMALL),
     ("passed", SMALL),  # tokens by which the text is ahead of its draft
     ("requested", SMALL),  # committed tokens at its last draft request
+    ("unanswered", SMALL),  # epoch of that request until its draft has come, else 0
     ("open_there", SMALL),  # its request that is open at its drafter, -1 for none; its state there
     ("epoch_there", SMALL),
     ("base_there", SMALL),

@@ -23,7 +23,7 @@ from specfleet.sim.fast.compiled import compiled, compiled_inline, compiled_loop
 from specfleet.sim.fast.events import Array, Numbers, Record, Wires, lacks, pop, push, receive, take
 from specfleet.sim.fast.serving_drafters import end_group, plan_group, receive_draft, receive_leave, receive_request
 from specfleet.sim.fast.serving_ends import end_draft_step, end_target_step
-from specfleet.sim.fast.serving_rows import admits, new_row, open_row, plan_draft, prefills, queue, schedule
+from specfleet.sim.fast.serving_rows import goes_on, new_row, next_fits, open_row, plan_draft, prefills, queue, schedule
 from specfleet.sim.fast.serving_state import DECODE_LATE, WAIT, Laws, Limits, Sharing, Slots, StepLog
 from specfleet.sim.fast.serving_times import draft_s, draft_step_s, group_step_s, target_step_s
 from specfleet.sim.fast.sums import DRAFTS, JOINED, OTHERS, PROMPTS, Sums, add_prompt, add_step, row_at
@@ -32,7 +32,7 @@ NOTHING = -1  # in place of an event
 
 
 @compiled_inline
-def is_ready(station: Record, streams: Array, slots: Slots, limits: Limits) -> bool:
+def is_ready(station: Record, texts: Array, streams: Array, slots: Slots, limits: Limits) -> bool:
     """Whether a station has a step to start, and none runs."""
     if station.is_busy or station.follows != events.NO_STEP:
         return not station.is_busy
@@ -40,9 +40,12 @@ def is_ready(station: Record, streams: Array, slots: Slots, limits: Limits) -> b
         return bool(station.first >= 0)
     if limits.late == WAIT:
         all_drafted = station.running > 0 and station.works == station.running
-        return all_drafted or prefills(station, streams, slots, limits)
-    works = station.running if limits.late == DECODE_LATE else station.works
-    return works > 0 or admits(station, limits)
+        return all_drafted or prefills(station, texts, streams, slots, limits)
+    if limits.late == DECODE_LATE and station.running > 0:
+        return True
+    if station.works > 0:
+        return goes_on(station, streams, slots, limits)
+    return next_fits(station, texts, streams, limits)
 
 
 @compiled
@@ -290,7 +293,7 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
                 end_draft_step(texts, streams, station, slots, limits, heap, clock, log, sums, sharing)
             else:
                 end_target_step(texts, streams, station, slots, limits, wires, numbers, heap, clock, log, sums, sharing)
-        if not is_ready(station, streams, slots, limits):
+        if not is_ready(station, texts, streams, slots, limits):
             station.queued, station.delayed, station.pause = False, False, -1
         elif station.pause < 0:
             station.queued, clock.begins = event == events.STEP_ENDS, here

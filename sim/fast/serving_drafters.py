@@ -24,7 +24,7 @@ def request_draft(
     message = send(wires, numbers, heap, clock, row.up, size)
     message.kind, message.stream, message.request = events.REQUEST, stream, row.request
     message.epoch, message.base, message.tokens, message.round = row.epoch, row.committed, -1, -1
-    row.requested = row.committed
+    row.requested, row.unanswered = row.committed, row.epoch
 
 
 @compiled_inline
@@ -75,10 +75,17 @@ def receive_draft(
     texts: Array, streams: Array, target: Record, slots: Slots, wires: Wires, numbers: Numbers, heap: Array,
     clock: Record, message: Record,
 ) -> None:  # fmt: skip
-    """Let a row wait for the verification of its draft, unless its request is complete."""
+    """Let a row wait for the verification of its draft, unless its request is complete, or its draft is stale."""
     stream = message.stream
     row = streams[stream]
-    if message.request != row.request or message.epoch != row.epoch:
+    if message.request != row.request or message.epoch != row.unanswered:
+        return
+    row.unanswered = 0
+    if message.epoch != row.epoch:  # its cache was lost since the request
+        row.passed, row.at_target_s = 0, -1.0
+        if row.granted:
+            row.granted = False
+            request_draft(texts, streams, wires, numbers, heap, clock, stream)
         return
     row.drafts, row.round, row.arrived_s, row.at_target_s = message.tokens, message.round, clock.now_s, -1.0
     if row.passed > 0:
@@ -94,7 +101,7 @@ def receive_request(drafter: Record, streams: Array, clock: Record, message: Rec
     row = streams[stream]
     if message.epoch == 1:
         row.cold, row.tail_there = True, 0
-    elif row.drafted_s >= 0:
+    elif row.drafted_s >= 0 and message.epoch == row.epoch_there + 1:  # else its target has preempted it
         add_return(sums, row, clock.now_s)
     row.asked_s, row.drafted_s = clock.now_s, -1.0
     row.catches_up = row.tail_there > 0 and row.tail_there == message.base - row.base_there - 1

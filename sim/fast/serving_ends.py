@@ -89,7 +89,7 @@ def commit(
         return False
     if sharing is None:
         target.free_blocks += row.blocks
-    row.blocks = ~row.blocks  # until the row is dropped
+    row.blocks, row.unanswered = ~row.blocks, 0  # until the row is dropped
     sums.totals[row_at(sums.totals, sums.states[0], clock.now_s), CLOSED] += 1
     return True
 
@@ -131,6 +131,8 @@ def end_target_step(  # noqa: C901, PLR0912 (calls with many arrays, one for eac
                     send_results(texts, streams, target, slots, limits, heap, clock, sums, sharing)
             elif limits.drafts:
                 row.granted = drafting = True
+            elif row.unanswered > 0:  # a drafter gets one request of a session at a time
+                row.granted = True
             elif row.drafter >= 0:
                 request_draft(texts, streams, wires, numbers, heap, clock, stream)
             else:

@@ -91,9 +91,9 @@ def _at_drafters(fleet: Fleet, serving: ServingArrays, log: StepLog) -> dict[str
     asking, coming = (blocks[blocks["event"] == event] for event in (REQUEST, DRAFT))  # requests number the rounds
     drafting = (blocks["event"] == START) & (blocks["station"] >= fleet.verifiers.count)
     begun = columns_of(serving, log, blocks[drafting], True)
-    of, returned_s = parts["request"][asking["first"]], np.full(count, np.nan)
-    order = np.argsort(of, kind="stable")
-    follows = of[order[1:]] == of[order[:-1]]
+    of, epoch = (parts[name][asking["first"]] for name in ("request", "epoch"))
+    order, returned_s = np.argsort(of, kind="stable"), np.full(count, np.nan)
+    follows = (of[order[1:]] == of[order[:-1]]) & (epoch[order[1:]] == epoch[order[:-1]] + 1)
     returned_s[order[:-1][follows]] = asking["time_s"][order[1:][follows]]
     return {
         "asked_s": asking["time_s"],

@@ -10,7 +10,7 @@ from specfleet.sim.fast.serving_state import DECODE_LATE, MIXED, WAIT, Limits, S
 def open_row(row: Record, request: int, texts: Array, joined_s: float) -> None:
     """Let a row have a request."""
     row.request, row.committed, row.joined_s = request, texts[request].prompt, joined_s
-    row.epoch, row.drafted_epoch, row.drafted_s, row.begun = 0, -1, -1.0, False
+    row.epoch, row.unanswered, row.drafted_epoch, row.drafted_s, row.begun = 0, 0, -1, -1.0, False
     row.length, row.lengths_to, row.drawn = 0, 0, 0
 
 
@@ -79,8 +79,10 @@ def preempt(target: Record, streams: Array, slots: Slots, sharing: Sharing | Non
     stream = slots.running[target.start + target.running]
     row = streams[stream]
     target.free_blocks += row.blocks if sharing is None else end_text(sharing, target, row)
-    drop_work(target, slots, stream)
+    if row.work != NO_STEP:
+        drop_work(target, slots, stream)
     row.epoch += row.epoch > 0
+    row.granted = False
     queue(target, streams, stream, True)
 
 
@@ -115,12 +117,37 @@ def admits(target: Record, limits: Limits) -> bool:
 
 
 @compiled
-def prefills(target: Record, streams: Array, slots: Slots, limits: Limits) -> bool:
+def next_fits(target: Record, texts: Array, streams: Array, limits: Limits) -> bool:
+    """Whether the next stream can be admitted. A target with drafts of its own has other work, or no row."""
+    if not admits(target, limits):
+        return False
+    known = streams[target.first].committed if target.first >= 0 else texts[target.head].prompt
+    return bool(target.running == 0 or -(-known // limits.block_size) <= target.free_blocks)
+
+
+@compiled
+def prefills(target: Record, texts: Array, streams: Array, slots: Slots, limits: Limits) -> bool:
     """Whether a target has a prompt to prefill."""
     for place in range(target.start, target.start + target.works):
         if streams[slots.works[place]].work == PREFILL:
             return True
-    return admits(target, limits)
+    return next_fits(target, texts, streams, limits)
+
+
+@compiled
+def goes_on(target: Record, streams: Array, slots: Slots, limits: Limits) -> bool:
+    """Whether the first row that has work finds room for it: blocks that are free, or those of rows behind it. If not,
+    it is itself preempted, and its text needs room."""
+    room, size, most, enough = target.free_blocks, limits.block_size, limits.max_num_batched_tokens, True
+    if room > most // size:
+        return True
+    for place in range(target.start + target.running - 1, target.start - 1, -1):
+        row = streams[slots.running[place]]
+        room += row.blocks
+        if row.work != NO_STEP:
+            part = row.computed + min(row.committed - row.computed + row.drafts, most)
+            enough = -(-min(part, row.committed) // size) <= room
+    return enough
 
 
 @compiled_inline
@@ -128,11 +155,14 @@ def schedule(
     target: Record, texts: Array, streams: Array, slots: Slots, limits: Limits, clock: Record, sharing: Sharing | None
 ) -> None:  # fmt: skip
     """Plan the next step as `ContinuousBatching.schedule`, of the rows that `Rows.next_step` picks."""
-    planned, preempted = False, False
-    if limits.prefill_first:
-        planned, preempted = schedule_rows(target, texts, streams, slots, limits, clock, sharing, True, False)
-    if not planned:
-        schedule_rows(target, texts, streams, slots, limits, clock, sharing, False, preempted)
+    while True:
+        planned, preempted = False, False
+        if limits.prefill_first:
+            planned, preempted = schedule_rows(target, texts, streams, slots, limits, clock, sharing, True, False)
+        if not planned:
+            planned, preempted = schedule_rows(target, texts, streams, slots, limits, clock, sharing, False, preempted)
+        if planned or not preempted:  # preemption alone is no step
+            break
     plan_target_step(target, streams, slots, limits)
 
 
@@ -144,7 +174,7 @@ def schedule_rows(  # noqa: C901 (calls with many arrays are slow)
     """Set the shares of all rows, or of prompts, and return whether there are any, and whether a row was preempted."""
     left, size, place = limits.max_num_batched_tokens, limits.block_size, 0
     waits = limits.late == WAIT
-    only = PREFILL if waits and prefills(target, streams, slots, limits) else VERIFY
+    only = PREFILL if waits and prefills(target, texts, streams, slots, limits) else VERIFY
     while place < target.running:
         row = streams[slots.running[target.start + place]]
         if (waits and row.work != only) or (row.work == NO_STEP and limits.late != DECODE_LATE):
