@@ -139,6 +139,18 @@ def test_the_command_holds_a_load_against_its_simulation(say: Say, tmp_path: Pat
     assert rows["tokens/s"]["simulated"] == pytest.approx(rows["tokens/s"]["observed"], rel=0.5)
 
 
+def test_the_command_names_what_answers_other_draft_lengths(say: Say, tmp_path: Path) -> None:
+    out = tmp_path / "made.toml"
+    for depth, options, says in (
+        (3, (), "no drafts: import again with --target MODEL@DEVICE --draft MODEL"),
+        (3, ("--target", "llama-3.1-8b@h100", "--draft", "eagle3"), f"plan {out} --in-flight 1,5,20; longer ones"),
+        (0, (), "drafts: specfleet plan --target MODEL@DEVICE --draft MODEL --acceptance SHARE --in-flight 5"),
+    ):
+        (tmp_path / "server.log").write_text(loads.log_text([4, 4, 4], depth=depth))
+        printed = say("import", "vllm-log", tmp_path / "server.log", "-o", out, *options)
+        assert says in " ".join((printed.out + printed.err).split())
+
+
 def test_a_result_shows_itself(tmp_path: Path) -> None:
     made = specfleet.import_record("vllm", answers(tmp_path), tmp_path / "made.toml")
     assert repr(made) == "<vLLM's metrics.speculative_decoding: 4 rounds, 2.750 tokens a round>"
