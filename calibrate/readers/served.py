@@ -109,7 +109,17 @@ def fitted(profile: HardwareProfile, recording: Recording, engine: str) -> tuple
         how += f"; a round takes {times:.2g} times its estimate: are models, device and precision those measured?"
     steps = {name: getattr(profile, name).slowed(factor) for name in (STEPS[:1] if of_drafts else STEPS)}
     sources = profile.sources | {name: f"{profile.sources[name]}; {how}" for name in steps}
+    if (left_s := _outside(recording.load)) < profile.request_s:
+        profile = msgspec.structs.replace(profile, request_s=left_s)
+        sources["request_s"] = "inferred: TTFT, less queue and prefill"
     return msgspec.structs.replace(profile, sources=sources, **steps), how
+
+
+def _outside(load: Load) -> float:
+    """Return the most that a request's TTFT has outside steps and queue, where their times were measured."""
+    if load.ttft_s is None or load.prefill_s is None or load.waiting is None or not load.requests_per_s:
+        return math.inf
+    return max(load.ttft_s.mean - load.prefill_s.mean - load.waiting / load.requests_per_s, 0.0)
 
 
 def _rounds(profile: HardwareProfile, recording: Recording, load: Load, engine: str) -> tuple[float, float]:
