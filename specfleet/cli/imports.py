@@ -100,8 +100,8 @@ def next_step(imported: "Imported", load: "Load", out: Path) -> str:
     if getattr(imported.scenario.profile, "inferred_at", None) is not None:
         return "other draft lengths, and no drafts: import again with --target MODEL@DEVICE --draft MODEL"
     loads = ",".join(map(str, dict.fromkeys((max(held // 4, 1), held, 4 * held))))
-    further = f"{imported.modelled:.3g}@{imported.scenario.drafters.depth}" if imported.modelled else "MEAN@DEPTH"
-    longer = f"longer ones than recorded (extrapolated): --acceptance {further}"
+    mean = f"{imported.modelled or imported.mean_acceptance_length:.3g}@{imported.scenario.drafters.depth}"
+    longer = f"longer ones than recorded (extrapolated): --acceptance {mean}"
     return f"other draft lengths, and no drafts: specfleet plan {out} --in-flight {loads}; {longer}"
 
 
