@@ -100,7 +100,7 @@ def fitted(profile: HardwareProfile, recording: Recording, engine: str) -> tuple
     factor = times = round_s / (target_s + draft_s)
     if of_drafts := draft_s > 0 and times > 1:
         factor = (round_s - target_s) / draft_s
-    how = f"{'drafts ' * of_drafts}x {factor:.2f}, {MET}"
+    how = f"{'drafts ' * of_drafts}x {factor:.2f}{', the target as estimated' * of_drafts}, {MET}"
     if not 1 / FAR < times < FAR:
         how += f"; a round takes {times:.2g} times its estimate: are models, device and precision those measured?"
     steps = {name: getattr(profile, name).slowed(factor) for name in (STEPS[:1] if of_drafts else STEPS)}

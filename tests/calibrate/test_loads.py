@@ -477,7 +477,7 @@ def test_an_estimate_is_fitted_to_the_measured_round(tmp_path: Path, name: str) 
     files, seconds = slower(tmp_path, target, drafts, depth)
     times: dict[str, Any] = {"target": AT, "draft": HEAD if depth else ""}
     made = specfleet.import_record("vllm-metrics", files, tmp_path / "made.toml", seconds=seconds, **times)
-    said = re.search(rf"{what} (\S+), so that the measured round is met \(fitted\)$", made.times)
+    said = re.search(rf"{what} ([\d.]+),.* so that the measured round is met \(fitted\)$", made.times)
     assert said is not None
     assert float(said[1]) == pytest.approx(factor, rel=0.1)
     comparison = specfleet.compare_load(made)
