@@ -33,8 +33,7 @@ from specfleet.calibration.readers.sglang_log import read_sglang_log
 from specfleet.calibration.readers.signatures import name_foreign
 from specfleet.calibration.readers.vllm_log import read_vllm_log
 from specfleet.calibration.readers.vllm_metrics import read_vllm_metrics
-from specfleet.fleet.acceptance.fits import fit_beta_geometric
-from specfleet.fleet.acceptance.models import AcceptanceModel, PerPosition, Recorded, expected_committed
+from specfleet.fleet.acceptance.models import AcceptanceModel, Geometric, expected_committed, rate_of_mean
 from specfleet.fleet.data.shipped import shipped_profiles
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import check_writable, write_file
@@ -340,8 +339,8 @@ def _comments(kind: str, read: Sequence[Path], recording: Recording, notes: Sequ
             f"Acceptance: {counts.source}, recorded at depth {counts.depth}.",
             f"Mean acceptance length: {mean:.4f} with the bonus token, {mean - 1:.4f} without; the file {says}.",
         ]
-        if isinstance(counts.acceptance, PerPosition | Recorded):
-            said.append(f"Fit to it, for deeper drafts: acceptance = {toml(fit_beta_geometric(counts.acceptance))}")
+        further = Geometric(float(f"{rate_of_mean(mean, counts.depth):.3g}"))
+        said.append(f"Deeper drafts, at a constant rate (extrapolated): acceptance = {toml(further)}")
     lengths = "assumed"
     if recording.lengths:
         lengths = recording.lengths_from

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 import specfleet
+from specfleet.fleet.acceptance.models import committed_closed_form
+from specfleet.fleet.policies.shapes import CHAIN
 from tests.helpers import engines, loads
 from tests.helpers.cli import Say
 from tests.inputs.reader_kinds import READER_KINDS
@@ -42,6 +44,11 @@ def test_what_is_imported_simulates_at_once_to_the_recorded_mean(name: str, tmp_
     text = out.read_text()
     assert f"# Written by `specfleet import {kind}`" in text
     assert (f"{made.mean_acceptance_length:.4f} with the bonus token" in text) == (made.rounds > 0)
+    further = re.search(r'"geometric", beta = ([\d.]+)\}', " ".join(text.replace("#", "").split()))
+    assert (further is not None) == (made.rounds > 0)
+    if further is not None and made.scenario.drafters.shape == CHAIN:
+        tokens = committed_closed_form(float(further[1]), made.scenario.drafters.depth)
+        assert tokens == pytest.approx(made.mean_acceptance_length, rel=0.005)
     assert "stated" in tomllib.loads(text)["profile"]["sources"]["draft"]
 
 
