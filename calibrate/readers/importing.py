@@ -17,6 +17,7 @@ from specfleet.calibration.readers.recording import Recording
 from specfleet.calibration.readers.reports import read_guidellm, read_inference_perf
 from specfleet.calibration.readers.responses import read_aiperf, read_sglang, read_vllm
 from specfleet.calibration.readers.served import (
+    MET,
     SETTINGS,
     Times,
     estimated,
@@ -32,8 +33,7 @@ from specfleet.calibration.readers.sglang_log import read_sglang_log
 from specfleet.calibration.readers.signatures import name_foreign
 from specfleet.calibration.readers.vllm_log import read_vllm_log
 from specfleet.calibration.readers.vllm_metrics import read_vllm_metrics
-from specfleet.fleet.acceptance.fits import fit_beta_geometric
-from specfleet.fleet.acceptance.models import AcceptanceModel, PerPosition, Recorded, expected_committed
+from specfleet.fleet.acceptance.models import AcceptanceModel, Geometric, expected_committed, rate_of_mean
 from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import check_writable, write_file
@@ -214,9 +214,9 @@ def _stated(draft_ms: float | None, verify_ms: float | None, profile: str | Path
         path, folder = Path(profile).resolve(), out.resolve().parent
         read_profile(str(profile), Path())
         if str(profile) in shipped_files("profiles"):
-            return Times(str(profile), f"the profile {profile}")
+            return str(profile), f"the profile {profile}"
         name = path.relative_to(folder) if path.is_relative_to(folder) else path
-        return Times(str(name), f"the profile {shortened(str(profile))}")
+        return str(name), f"the profile {shortened(str(profile))}"
     if draft_ms is None and verify_ms is None:
         return None
     draft_s, verify_s = _seconds("--draft-ms", draft_ms, may_be_zero=True), _seconds("--verify-ms", verify_ms)
@@ -228,7 +228,7 @@ def _stated(draft_ms: float | None, verify_ms: float | None, profile: str | Path
         decode=StepTime(base_s=verify_s),
         sources={"draft": "stated", "verify": "stated", "decode": "assumed: as long as a verification"},
     )
-    return Times(times, f"{stated}; a plain decoding step is taken to last as long, a prefill no time")
+    return times, f"{stated}; a plain decoding step is taken to last as long, a prefill no time"
 
 
 def _seconds(option: str, time_ms: float | None, may_be_zero: bool = False) -> float:
@@ -244,21 +244,21 @@ def _written(
 ) -> Imported:
     """Write the scenario and the files beside it, and read it back."""
     counts, load = recording.counts, recording.load and with_held(with_inferred_seqs(with_again(recording.load, draft)))
-    load = within(load, stated.profile, depth) if load and stated else load
+    load = within(load, stated[0], depth) if load and stated else load
     notes = tuple(note for part in (counts, recording, load) if part for note in part.notes)
     if load is not None and load.unpredictable:
         notes = (*notes, f"not predicted: {load.unpredictable}")
     if load is not None and load.shared_share:
         hits = f"prefix hits of {load.cached_share:.0%} are observed"
         notes = (*notes, f"{hits}; assumed: all prompts begin alike for as much of their length")
-    engine, (profile, source, meets) = READERS[kind].engine, stated or Times("", "")
+    engine, (profile, source) = READERS[kind].engine, stated or ("", "")
     at = counts.depth if counts else 0
     if stated is None and load and (inferred := inferred_profile(load, engine, (at, recording.shape.nodes(at)))):
         if depth != at:
             raise InputError(
                 f"--depth {depth}: step times are inferred at depth {at} alone; give --target MODEL@DEVICE"
             )
-        profile, source, meets = inferred, inferred.sources["verify"].partition(", less")[0], True
+        profile, source = inferred, inferred.sources["verify"].partition(", less")[0]
     writers = dict(_writers(recording, profile))
     beside = {name: out.with_name(f"{out.stem}-{name}") for name in writers}
     for path in (*beside.values(), out):
@@ -275,7 +275,7 @@ def _written(
         comments += textwrap.wrap(f"Load: {said}; {load.over}.", WIDTH, subsequent_indent="  ")
         if unknown := [name for name in SETTINGS if getattr(load, name) is None]:
             comments.append(f"Settings that the record does not have, assumed: {', '.join(unknown)}.")
-        inputs = input_names(load, made.workload, meets and depth == at)
+        inputs = input_names(load, made.workload, stated is None or (MET in source and depth == at))
     named = beside[PROFILE].name if PROFILE in beside else profile if isinstance(profile, str) else ""
     write_file(out, "\n".join(scenario_lines(made, named, comments)) + "\n")
     scenario = read_scenario(out)
@@ -339,8 +339,8 @@ def _comments(kind: str, read: Sequence[Path], recording: Recording, notes: Sequ
             f"Acceptance: {counts.source}, recorded at depth {counts.depth}.",
             f"Mean acceptance length: {mean:.4f} with the bonus token, {mean - 1:.4f} without; the file {says}.",
         ]
-        if isinstance(counts.acceptance, PerPosition | Recorded):
-            said.append(f"Fit to it, for deeper drafts: acceptance = {toml(fit_beta_geometric(counts.acceptance))}")
+        further = Geometric(float(f"{rate_of_mean(mean, counts.depth):.3g}"))
+        said.append(f"Deeper drafts, at a constant rate (extrapolated): acceptance = {toml(further)}")
     lengths = "assumed"
     if recording.lengths:
         lengths = recording.lengths_from

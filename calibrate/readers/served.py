@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -32,16 +31,12 @@ ROUNDED = 0.05  # share by which whole requests in flight miss the observed, fro
 FAR = 2.0  # factor between a measured round and its estimate, from which a note asks for the device
 DEEPER = 16  # tokens of the deepest draft that the lengths of a text leave room for
 WAITED, ROOM = 0.05, 0.8  # requests that wait for each that runs; share of the KV cache below which it has room
-LOOKUP, MOST_TOKENS = "lookup", 10**7
+LOOKUP, MOST_TOKENS, MOST_ROWS = "lookup", 10**7, 10**4
+MET = "so that the measured round is met (fitted)"
 SETTINGS = ("max_num_seqs", "max_num_batched_tokens", "kv_tokens")
 
 
-class Times(NamedTuple):
-    """Step times, inline or the name of a profile; their source in words; whether they meet the measured round."""
-
-    profile: HardwareProfile | str
-    source: str
-    meet_round: bool = False
+Times = tuple[HardwareProfile | str, str]  # step times, inline or the name of a profile; and their source in words
 
 
 def with_inferred_seqs(load: Load) -> Load:
@@ -98,24 +93,33 @@ def fitted(profile: HardwareProfile, recording: Recording, engine: str) -> tuple
     A longer round than the estimate's lengthens the drafts, whose host time is that of an engine's version. Otherwise
     all steps take the same factor. docs/readers/README.md has the rounds of published servers that decided it.
     """
-    if recording.load is None or not (round_s := recording.load.round_s):
+    load = recording.load
+    if load is None or not (round_s := load.round_s):
         return profile, ""
-    target_s, draft_s = _rounds(profile, recording, recording.load, engine)
+    target_s, draft_s = _rounds(profile, recording, load, engine).tolist()
     factor = times = round_s / (target_s + draft_s)
     if of_drafts := draft_s > 0 and times > 1:
         factor = (round_s - target_s) / draft_s
-    how = f"{'drafts ' * of_drafts}x {factor:.2f}, so that the measured round is met (fitted)"
+    how = f"{'drafts ' * of_drafts}x {factor:.2f}{', the target as estimated' * of_drafts}, {MET}"
     if not 1 / FAR < times < FAR:
         how += f"; a round takes {times:.2g} times its estimate: are models, device and precision those measured?"
     steps = {name: getattr(profile, name).slowed(factor) for name in (STEPS[:1] if of_drafts else STEPS)}
     sources = profile.sources | {name: f"{profile.sources[name]}; {how}" for name in steps}
-    return msgspec.structs.replace(profile, sources=sources, **steps), how
+    request_s = profile.request_s
+    if load.ttft_s and load.prefill_s and load.waiting is not None and load.requests_per_s:
+        left_s = load.ttft_s.mean - load.prefill_s.mean - load.waiting / load.requests_per_s
+        request_s = min(request_s, max(left_s, 0.0))
+        sources["request_s"] += "; at most TTFT less queue and prefill (inferred)"
+    return msgspec.structs.replace(profile, sources=sources, request_s=request_s, **steps), how
 
 
-def _rounds(profile: HardwareProfile, recording: Recording, load: Load, engine: str) -> tuple[float, float]:
+def _rounds(profile: HardwareProfile, recording: Recording, load: Load, engine: str) -> NDArray[np.float64]:
     """Return the mean times of target and drafter in a round of a load, with the prompts of other rows."""
     depth = recording.counts.depth if recording.counts else 0
-    rows = max(round((load.running or load.in_flight or 1.0) / load.engines + is_open(load)), 1)  # an arrival meets all
+    running = (load.running or load.in_flight or 1.0) / load.engines + is_open(
+        load
+    )  # an arrival meets all that are there
+    rows = max(min(round(running), MOST_ROWS), 1)
     prompt, new = (round(spread.mean) if spread else 0 for spread in (load.prompt_tokens, load.new_tokens))
     read = round(prompt * (1 - load.cached_share if load.whole_prompts else 1))  # what is computed
     share = load.prompts_per_round * (rows - 1) / rows / read if read else 0.0  # of a round that reads a prompt
@@ -133,8 +137,7 @@ def _rounds(profile: HardwareProfile, recording: Recording, load: Load, engine: 
     kind: StepKind = "verify" if depth else "decode"
     decoding = [Member(tag, 0, 0, prompt + new // 2, depth, depth + 1, kind) for tag in range(rows)]
     beside = () if engine_of(engine).prefill_first else decoding
-    target_s, draft_s = step_s(decoding, 0) + share * (step_s(beside, read) - step_s(beside, 0))
-    return float(target_s), float(draft_s)
+    return step_s(decoding, 0) + share * (step_s(beside, read) - step_s(beside, 0))
 
 
 def _prefill(load: Load, round_s: float) -> tuple[float, str]:
@@ -171,7 +174,7 @@ def estimated(target: str, draft: str, recording: Recording, engine: str, fit: b
     says = f"positions by its config, and texts here have {text:.0f} tokens: it drafts on, as recorded"
     notes = tuple(f"{key.removeprefix(role)} has {most} {says}" for key, most in past.items())
     what = f"estimated: {target}{f' and {draft}' if draft else ''}, rooflines{', ' if how else ''}{how}"
-    return Times(msgspec.structs.replace(profile, provenance=kept), what, bool(how)), notes
+    return (msgspec.structs.replace(profile, provenance=kept), what), notes
 
 
 def with_again(load: Load, draft: str) -> Load:

@@ -100,7 +100,9 @@ def next_step(imported: "Imported", load: "Load", out: Path) -> str:
     if getattr(imported.scenario.profile, "inferred_at", None) is not None:
         return "other draft lengths, and no drafts: import again with --target MODEL@DEVICE --draft MODEL"
     loads = ",".join(map(str, dict.fromkeys((max(held // 4, 1), held, 4 * held))))
-    return f"other draft lengths, and no drafts, at three loads: specfleet plan {out} --in-flight {loads}"
+    mean = f"{imported.modelled or imported.mean_acceptance_length:.3g}@{imported.scenario.drafters.depth}"
+    longer = f"longer ones than recorded (extrapolated): --acceptance {mean}"
+    return f"other draft lengths, and no drafts: specfleet plan {out} --in-flight {loads}; {longer}"
 
 
 def print_imported(imported: "Imported") -> None:

@@ -477,7 +477,7 @@ def test_an_estimate_is_fitted_to_the_measured_round(tmp_path: Path, name: str) 
     files, seconds = slower(tmp_path, target, drafts, depth)
     times: dict[str, Any] = {"target": AT, "draft": HEAD if depth else ""}
     made = specfleet.import_record("vllm-metrics", files, tmp_path / "made.toml", seconds=seconds, **times)
-    said = re.search(rf"{what} (\S+), so that the measured round is met \(fitted\)$", made.times)
+    said = re.search(rf"{what} ([\d.]+),.* so that the measured round is met \(fitted\)$", made.times)
     assert said is not None
     assert float(said[1]) == pytest.approx(factor, rel=0.1)
     comparison = specfleet.compare_load(made)
@@ -485,6 +485,22 @@ def test_an_estimate_is_fitted_to_the_measured_round(tmp_path: Path, name: str) 
     (row,) = [row for row in comparison.rows if row.quantity == "time of a round, ms"]
     assert row.kind == "input"
     assert row.error == pytest.approx(0, abs=0.04)
+
+
+def test_a_request_takes_no_longer_outside_steps_than_ttft_leaves(tmp_path: Path) -> None:
+    files, seconds = slower(tmp_path, 1.0, 1.0)
+    times: dict[str, Any] = {"target": AT, "draft": HEAD, "seconds": seconds}
+    fitted, estimated = (
+        specfleet.import_record("vllm-metrics", files, tmp_path / "made.toml", fit=fit, **times)
+        for fit in (True, False)
+    )
+    load, *profiles = fitted.load, fitted.scenario.profile, estimated.scenario.profile
+    assert load is not None
+    assert load.ttft_s is not None
+    assert load.prefill_s is not None
+    outside = [profile.request_s for profile in profiles if isinstance(profile, HardwareProfile)]
+    assert outside[0] == pytest.approx(load.ttft_s.mean - load.prefill_s.mean)
+    assert outside[0] < outside[1]
 
 
 def test_a_round_far_from_its_estimate_asks_for_the_device(tmp_path: Path) -> None:

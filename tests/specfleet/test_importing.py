@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 import specfleet
+from specfleet.fleet.acceptance.models import committed_closed_form
+from specfleet.fleet.policies.shapes import CHAIN
 from tests.helpers import engines, loads
 from tests.helpers.cli import Say
 from tests.inputs.reader_kinds import READER_KINDS
@@ -42,6 +44,11 @@ def test_what_is_imported_simulates_at_once_to_the_recorded_mean(name: str, tmp_
     text = out.read_text()
     assert f"# Written by `specfleet import {kind}`" in text
     assert (f"{made.mean_acceptance_length:.4f} with the bonus token" in text) == (made.rounds > 0)
+    further = re.search(r'"geometric", beta = ([\d.]+)\}', " ".join(text.replace("#", "").split()))
+    assert (further is not None) == (made.rounds > 0)
+    if further is not None and made.scenario.drafters.shape == CHAIN:
+        tokens = committed_closed_form(float(further[1]), made.scenario.drafters.depth)
+        assert tokens == pytest.approx(made.mean_acceptance_length, rel=0.005)
     assert "stated" in tomllib.loads(text)["profile"]["sources"]["draft"]
 
 
@@ -137,6 +144,18 @@ def test_the_command_holds_a_load_against_its_simulation(say: Say, tmp_path: Pat
     assert re.search(r"tokens/s +. predicted +. +400 ", shown)
     rows = {row["quantity"]: row for row in json.loads(say(*words, "--json").out)["comparison"]["rows"]}
     assert rows["tokens/s"]["simulated"] == pytest.approx(rows["tokens/s"]["observed"], rel=0.5)
+
+
+def test_the_command_names_what_answers_other_draft_lengths(say: Say, tmp_path: Path) -> None:
+    out = tmp_path / "made.toml"
+    for depth, options, says in (
+        (3, (), "no drafts: import again with --target MODEL@DEVICE --draft MODEL"),
+        (3, ("--target", "llama-3.1-8b@h100", "--draft", "eagle3"), f"plan {out} --in-flight 1,5,20; longer ones"),
+        (0, (), "drafts: specfleet plan --target MODEL@DEVICE --draft MODEL --acceptance SHARE --in-flight 5"),
+    ):
+        (tmp_path / "server.log").write_text(loads.log_text([4, 4, 4], depth=depth))
+        printed = say("import", "vllm-log", tmp_path / "server.log", "-o", out, *options)
+        assert says in " ".join((printed.out + printed.err).split())
 
 
 def test_a_result_shows_itself(tmp_path: Path) -> None:
