@@ -20,7 +20,6 @@ from matplotlib.axes import Axes
 from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator
 
 from specfleet.fleet.errors import InputError
@@ -104,28 +103,16 @@ class Canvas(NamedTuple):
             axes.remove()
         return list(grid.flat[:count])
 
-    def legend(
-        self, panels: Sequence[Axes], handles: Sequence[Any], title: str = "", rest: Sequence[Any] = (), **inside: Any
-    ) -> None:
-        """Name what is drawn: above all panels, beside them below a title, or in a user's panel (`inside`: where).
-
-        Above, `rest` begins a row.
-        """
-        look: dict[str, Any] = {"fontsize": 8, "title_fontsize": 8, "title": title or None}
-        every = [*handles, *rest]
-        if self.axes is not None and every:
-            self.axes.legend(handles=every, **look, **inside)
-        elif every:
-            figure, letters = panels[0].get_figure(root=True), max(len(handle.get_label()) for handle in every)
+    def legend(self, panels: Sequence[Axes], handles: Sequence[Any], title: str = "", **inside: Any) -> None:
+        """Name what is drawn: above all panels, beside them below a title, or in a user's panel (`inside`: where)."""
+        look: dict[str, Any] = {"handles": handles, "fontsize": 8, "title_fontsize": 8, "title": title or None}
+        if self.axes is not None and handles:
+            self.axes.legend(**look, **inside)
+        elif handles:
+            figure, letters = panels[0].get_figure(root=True), max(len(handle.get_label()) for handle in handles)
             columns = 1 if title else max(1, int(figure.get_figwidth() / (MARK_INCHES + LETTER_INCHES * letters)))
-            columns = min(columns, max(len(handles), len(rest)))
-            gap = Line2D([], [], ls="", label=" ")
-            rows = [handle for part in (handles, rest) for handle in (*part, *[gap] * (-len(part) % columns))]
-            look["handles"] = [
-                handle for column in range(columns) for handle in rows[column::columns]
-            ]  # filled downwards
-            place = f"outside {'right center' if title else 'upper center'}"
-            figure.legend(**look, loc=place, ncols=columns, handlelength=1.5, columnspacing=1.2)
+            place = "right center" if title else "upper center"
+            figure.legend(**look, loc=f"outside {place}", ncols=columns, handlelength=1.5, columnspacing=1.2)
 
 
 NEW_FIGURE = Canvas()

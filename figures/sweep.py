@@ -18,7 +18,7 @@ MARKS = {"N_full": 1.2, "N_max": 0.6}  # widths of their lines
 LINES = {ANALYTIC: "--", "sim": "-", "engine": "", PLAIN: "-."}
 LABELS = {ANALYTIC: "equations (8)-(11)", "sim": "simulation", "engine": "engine", PLAIN: PLAIN}
 GREY = "#444444"
-NARROW_INCHES = 4.5  # of a figure with all names above it
+NARROW_INCHES = 4.5  # of a figure with the names of lines in it
 MAX_ACROSS, MIN_PANEL_INCHES = 4, 1.6  # panels side by side, and the width of each
 ROW_POINTS = 11  # height of the numbers of a mark
 Looks = Mapping[str, tuple[str, str]]  # colour and marker of each line
@@ -57,19 +57,22 @@ def draw(points: pd.DataFrame, labels: Mapping[str, str], canvas: Canvas = NEW_F
             if low > -0.05 * high:  # begin at zero, so that small differences look small
                 axes.set_ylim(0, 1.03 * high if number == 0 or not labels["panel"] else high)
             _levels(axes, part[part.world == PLAIN], looks)
-            _marks(axes, part[part.world.isin(MARKS)], looks, () if number % across else set(points.world))
+            _marks(
+                axes, part[part.world.isin(MARKS)], looks, () if number % across else MARKS.keys() & set(points.world)
+            )
         worlds, handles = [world for world in LABELS if (points.world == world).any()], []
         for world in worlds if len(worlds) > 1 else ():
             colour, marker = COLOURS.get(world, GREY) if len(looks) == 1 else GREY, "o" if world == "engine" else ""
             label = LABELS[world] + (", 95 %" if points.low[points.world == world].notna().any() and not marker else "")
             handles.append(Line2D([], [], color=colour, ls=LINES[world], marker=marker, ms=4, label=label))
-        is_narrow = (canvas.width_inches or NARROW_INCHES) < NARROW_INCHES
-        beside = labels["line"] if canvas.axes is None and not is_narrow else ""
-        head = f"{labels['line']} = " if labels["line"] and not beside else ""
+        is_narrow, is_ours = (canvas.width_inches or NARROW_INCHES) < NARROW_INCHES, canvas.axes is None
+        head = f"{labels['line']} = " if labels["line"] and not is_ours else ""
         named = [Line2D([], [], color=colour, marker=marker, ms=4, label=head + line)
                  for line, (colour, marker) in looks.items() if len(lines) > 1]  # fmt: skip
-        canvas.legend(panels, handles, rest=[] if beside else named)
-        canvas.legend(panels, named if beside else [], beside)
+        canvas.legend(panels, handles + named * (not is_ours))
+        if is_narrow and named:  # a legend beside it takes a quarter
+            panels[-1].legend(handles=named, title=labels["line"], fontsize=8, frameon=True, edgecolor="w")
+        canvas.legend(panels, named * (is_ours and not is_narrow), labels["line"])
     return panels[0].get_figure(root=True)
 
 
@@ -126,26 +129,20 @@ def _marks(axes: Axes, marks: pd.DataFrame, looks: Looks, named: Collection[str]
     Numbers beyond the panel have an arrow. `named`: rows whose names stand before them.
     """
     last = axes.get_xlim()[1]
-    for row, name in enumerate(MARKS):
+    for row, name in enumerate(MARKS if len(marks) or named else ()):
         if name in named:
             axes.annotate(f"$N_{{{name[2:]}}}$", (0, 1), (-4, 2 + ROW_POINTS * row), textcoords="offset points",
                           xycoords="axes fraction", ha="right", fontsize=8, color=GREY, parse_math=True)  # fmt: skip
-        knees = marks[marks.world == name]
-        if knees.empty:
-            continue
-        above = axes.secondary_xaxis("top")
+        above, texts = axes.secondary_xaxis("top"), {}
         above.tick_params(which="both", length=0, labelsize=8, pad=1 + ROW_POINTS * row)
         above.spines["top"].set_visible(False)
-        inside, texts = knees[knees.x <= last].groupby("x").line.agg(list), []
-        for knee, lines in inside.items():
-            colours = [looks[line][0] if len(looks) > 1 else GREY for line in lines]
-            texts.append((knee, f"{knee:g}", colours[0] if len(colours) == 1 else GREY))
-            for turn, colour in enumerate(colours):
-                axes.axvline(knee, color=colour, lw=MARKS[name], ls=(4 * turn, (2, 4 * len(lines) - 2)), zorder=0)
-        beyond = knees[knees.x > last].drop_duplicates("x")
-        if len(beyond):
-            colour = looks[beyond.line.iloc[0]][0] if len(beyond) == 1 < len(looks) else GREY
-            texts.append((last, f"  {', '.join(f'{knee:g}' for knee in beyond.x)} \N{RIGHTWARDS ARROW}", colour))
-        above.set_xticks([x for x, *_ in texts], [text for _, text, _ in texts])
-        for label, (_, text, colour) in zip(above.get_xticklabels(), texts, strict=True):
+        knees = marks[marks.world == name]
+        for at, part in knees.groupby(knees.x.clip(upper=last)):
+            colours = [looks[line][0] if len(looks) > 1 else GREY for line in part.line]
+            text = ", ".join(f"{x:g}" for x in part.x.unique())
+            texts[at] = f"  {text} \N{RIGHTWARDS ARROW}" if at == last else text, colours[0] if len(part) == 1 else GREY
+            for turn, colour in enumerate(colours if at < last else ()):
+                axes.axvline(at, color=colour, lw=MARKS[name], ls=(4 * turn, (2, 4 * len(part) - 2)), zorder=0)
+        above.set_xticks(list(texts), [text for text, _ in texts.values()])
+        for label, (text, colour) in zip(above.get_xticklabels(), texts.values(), strict=True):
             label.set(color=colour, ha="left" if text.startswith(" ") else "center")

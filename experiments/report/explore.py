@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from functools import partial
 from html import escape
 from pathlib import Path
 from string import Template
@@ -11,17 +10,15 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from specfleet.experiments.notes import notes_on_prediction
-from specfleet.experiments.sweep.sweep import cells_of, vary_of
 from specfleet.fleet.acceptance.fits import fit_beta_geometric
-from specfleet.fleet.acceptance.models import BetaGeometric, Geometric, check_depth, expected_accepted
-from specfleet.fleet.acceptance.tokens import TokenModel
+from specfleet.fleet.acceptance.models import BetaGeometric, Geometric, expected_accepted
 from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import check_writable, write_file
 from specfleet.fleet.scenario.changes import Changes, pairs_of
 from specfleet.fleet.scenario.facts import accepts, plain_step_s
 from specfleet.fleet.scenario.readers import is_set
-from specfleet.fleet.scenario.reading import change_scenario, scenario_of
+from specfleet.fleet.scenario.reading import scenario_of
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Scenario
@@ -37,8 +34,6 @@ HERE = Path(__file__).parent
 FIXED = ("drafters.admit", "drafters.lease_s", "drafters.shape", "verifiers.patience_s", "verifiers.tiers",
          "workload.streams")  # fmt: skip
 """Keys that make a fleet no star of like targets and chains at some settings of the page."""
-VARIED = ("drafters.depth=1:8", "verifiers.count=1:8", "workload.streams=1,2,4,8", "seed=1:4")
-"""What a fleet is swept by that has no page of equations: the first that it has."""
 
 
 def explore(
@@ -105,26 +100,12 @@ def _refuse(scenario: Scenario, key: str | None, file: str) -> None:
 
 
 def _commands(scenario: Scenario, file: str) -> str:
-    """Say how a fleet gets a page that has none of equations."""
-    depths = f"drafters.depth=1:{scenario.drafters.depth}"
-    first, keys = "", (VARIED[0], depths, *VARIED[1:])
-    if any(profile.inferred_at is not None for profile in known_profiles(scenario)):
-        first = "step times are inferred from one load, so import again with --target MODEL@DEVICE --draft MODEL, then "
-        keys = (depths,)
-    varied = next(filter(partial(_runs, scenario), keys), keys[-1])
-    return f"{first}specfleet sweep {file} --vary {varied} -o FOLDER; specfleet report FOLDER -o page.html"
-
-
-def _runs(scenario: Scenario, varied: str) -> bool:
-    try:
-        for cell in cells_of(vary_of(varied)):
-            fleet = resolve(change_scenario(scenario, cell))
-            model = fleet.acceptance_model()
-            if not isinstance(model, TokenModel):
-                check_depth(model, fleet.drafters.depth)
-    except InputError:
-        return False
-    return True
+    """Say how a fleet gets a page that has none of equations: by a sweep of a key that it has."""
+    no_depth = is_set(scenario, "verifiers.allocate") or is_set(scenario, "drafters.overlap")
+    varied = "verifiers.count=1:8" if no_depth else f"drafters.depth=1:{scenario.drafters.depth}"
+    inferred = any(profile.inferred_at is not None for profile in known_profiles(scenario))
+    first = "step times are inferred from one load, so import again with --target MODEL@DEVICE --draft MODEL, then "
+    return f"{first * inferred}specfleet sweep {file} --vary {varied} -o FOLDER; specfleet report FOLDER -o page.html"
 
 
 def _text(*files: str) -> str:

@@ -196,15 +196,14 @@ def _percent(error: PredictionError | None) -> float | None:
     return None if error is None else 100 * error.value
 
 
-def sweep_page(name: str, scenario: Scenario, cells: Sequence[CellResult]) -> ReportPage:
-    """Return the page of a sweep, of its folder's name, the first cell's scenario, and all cells."""
+def sweep_page(scenario: Scenario, cells: Sequence[CellResult]) -> ReportPage:
+    """Return the page of a sweep: the first cell's scenario, and all cells."""
     fleet, keys = resolve(scenario), list(dict.fromkeys(key for cell in cells for key in cell.cell))
     world, seeds = cells[0].world, cells[0].seeds
     basis = ", ".join(dict.fromkeys(cell.basis for cell in cells if cell.basis))
     label = tables.label_in(world, fleet.replayed)
     note = f"Of the first cell; {', '.join(keys)} {'vary' if len(keys) > 1 else 'varies'}."
     facts = {
-        "folder": name,
         "cells": str(len(cells)),
         "seeds a cell": str(seeds),
         "world": world,
@@ -236,9 +235,8 @@ def _curves(cells: Sequence[CellResult], keys: Sequence[str]) -> tuple[Drawn, ..
 def _answer(cells: Sequence[CellResult]) -> Iterator[str]:
     """Yield a line for the most tokens, the fastest users, and cells that failed or were offered too much."""
     yield from findings(cells)
-    for line in findings(cells, "tpot_p99_s"):
-        if line.startswith("best "):
-            yield line.replace("best tpot_p99_s", "least TPOT P99")
+    of_users = (line for line in findings(cells, "tpot_p99_s") if line.startswith("best "))
+    yield from (line.replace("best tpot_p99_s", "least TPOT P99") for line in of_users)
     failed, full = [cell for cell in cells if cell.error], [cell for cell in cells if cell.overload]
     if failed:
         yield f"failed: {len(failed)} cells; the first: {failed[0].error}"
@@ -248,12 +246,11 @@ def _answer(cells: Sequence[CellResult]) -> Iterator[str]:
 
 def _cells(cells: Sequence[CellResult], keys: Sequence[str], label: str) -> Grid:
     every = [with_percentiles(cell.metrics) for cell in cells]
-    units = {name: metric.unit.partition(",")[0] for metrics in every for name, metric in metrics.items()}
-    most = {name: max(metrics[name].value for metrics in every if name in metrics) for name in TABLED if name in units}
-    scales = {name: scale_of(axis_label(name)[0], units[name], value) for name, value in most.items()}
+    having = {name: [metrics[name].value for metrics in every if name in metrics] for name in TABLED}
+    scales = {name: scale_of(*axis_label(name), max(values)) for name, values in having.items() if values}
     rows = [
         (*(float(value) if isinstance(value := cell.cell.get(key), (int, float)) else _text(cell, key) for key in keys),
-         *(factor * tables.clipped(metrics[name].value, units[name]) if name in metrics else None
+         *(factor * tables.clipped(metrics[name].value, axis_label(name)[1]) if name in metrics else None
            for name, (_, factor) in scales.items()), label)
         for cell, metrics in zip(cells, every, strict=True)
     ]  # fmt: skip
@@ -292,5 +289,5 @@ def page_of(path: Path) -> ReportPage:
     if is_file(path / PLAN):
         return plan_page(read_plan(path / PLAN))
     if is_file(path / RECORD):
-        return sweep_page(path.resolve().name, *read_sweep(path))
+        return sweep_page(*read_sweep(path))
     raise InputError(f"{path}: holds no results; {ALLOWED}")

@@ -4,8 +4,6 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from msgspec.structs import replace
-
 from specfleet.experiments.console.printing import interval, value_label
 from specfleet.experiments.sweep.cell import Cell, CellResult
 from specfleet.fleet.errors import InputError
@@ -16,7 +14,6 @@ from specfleet.fleet.shown import number
 from specfleet.meaning.entries import axis_label
 
 COUNT, ROUNDS, EACH = "verifiers.count", "rounds_per_s", "throughput_per_target"
-COUNTS = (COUNT, "drafters.count")
 CHOSEN = ("drafters.", "verifiers.")  # keys of what is built; others are facts of requests, links and machines
 STANDALONE = "standalone_tokens_per_s"
 MAX_NAMED = 8  # cells that a line names
@@ -39,33 +36,28 @@ def findings(cells: Sequence[CellResult], quantity: str = "throughput") -> list[
     if len(having) < 2:
         return []
     if not any(key.startswith(CHOSEN) for cell, _ in having for key in cell.cell):
-        spans = (pick(having, key=lambda pair: pair[1].value) for pick in (min, max))
-        return [f"{quantity}: {' to '.join(f'{_value(metric)} at {words(cell.cell)}' for cell, metric in spans)}"]
+        (low, a), (high, b) = (pick(having, key=lambda pair: pair[1].value) for pick in (min, max))
+        return [
+            f"{quantity}: {number(a.value)} {a.unit} at {words(low.cell)} to {number(b.value)} at {words(high.cell)}"
+        ]
     sets: dict[str, list[tuple[Cell, Metric]]] = {}
     for cell, metric in having:
         chosen = {key: value for key, value in cell.cell.items() if key.startswith(CHOSEN)}
         given = {key: value for key, value in cell.cell.items() if key not in chosen}
         sets.setdefault(words(given), []).append((chosen, metric))
     sense = -1 if known[quantity].unit in LESS_IS_BETTER else 1
-    lines = [
-        f"best {quantity}{f' at {where}' if where else ''}: {_best(pairs, sense)}" for where, pairs in sets.items()
-    ]
-    more = [f"best {quantity} of others: {len(lines) - MAX_NAMED} more, in the table"] if len(lines) > MAX_NAMED else []
-    return [*lines[:MAX_NAMED], *more, *knees([cell for cell, _ in having])]
+    lines = [f"best {quantity}{f' at {given}' * bool(given)}: {_best(pairs, sense)}" for given, pairs in sets.items()]
+    return [*lines, *knees([cell for cell, _ in having])]
 
 
 def _best(having: Sequence[tuple[Cell, Metric]], sense: int) -> str:
     """Say the best of cells that differ in what is chosen, and the others that chance does not tell from it."""
     best = max(having, key=lambda pair: sense * pair[1].value)
-    level = [pair for pair in having if pair is not best and is_level(pair[1], best[1])]
-    first = min([best, *level], key=lambda pair: _only_number(pair[0]))
-    if not _only_number(first[0]) < _only_number(best[0]):
-        first = best
-    others = [chosen for chosen, _ in sorted([best, *level], key=having.index) if chosen is not first[0]]
-    said = f"{words(first[0])}, {_value(first[1])} ({interval(_in_ms(first[1]))})"
-    return said + (
-        f"; level with it within chance: {_named(others, [chosen for chosen, _ in having])}" if others else ""
-    )
+    level = [pair for pair in having if pair is best or is_level(pair[1], best[1])]
+    least = min(level, key=lambda pair: _only_number(pair[0]))
+    cell, metric = least if _only_number(least[0]) < _only_number(best[0]) else best
+    others = _named([other for other, _ in level if other is not cell], [other for other, _ in having])
+    return f"{words(cell)}, {number(metric.value)} {metric.unit} ({interval(metric)}){others}"
 
 
 def _only_number(cell: Cell) -> float:
@@ -74,35 +66,14 @@ def _only_number(cell: Cell) -> float:
     return float(value) if isinstance(value, int | float) else math.nan
 
 
-def _in_ms(metric: Metric) -> Metric:
-    """Return a short time in milliseconds, any other metric as it is."""
-    if metric.unit != "s" or not metric.value < 1:
-        return metric
-    value, low, high = (1e3 * number for number in (metric.value, metric.low, metric.high))
-    return replace(metric, value=value, low=low, high=high, unit="ms")
-
-
-def _value(metric: Metric) -> str:
-    shown = _in_ms(metric)
-    return f"{number(shown.value)} {shown.unit}"
-
-
 def words(cell: Cell) -> str:
-    """Say a cell as people do.
-
-    >>> words({"verifiers.count": 1, "drafters.depth": 3, "acceptance.beta": 0.9, "link.latency_s": 0.05})
-    '1 target, depth 3, beta 0.9, link latency 50 ms'
-    """
+    """Say a cell as people do: 1 target, depth 3, link latency 50 ms."""
     parts = []
     for key, value in cell.items():
         name, unit = axis_label(key)
         name = name.partition(" ")[0].replace(".", " ")
-        if key in COUNTS:
-            parts.append(f"{value} {name.removesuffix('s' * (value == 1))}")
-        elif unit == "s" and isinstance(value, int | float):
-            parts.append(f"{name} {number(1e3 * value)} ms")
-        else:
-            parts.append(f"{name} {value_label(value)}")
+        text = f"{number(1e3 * value)} ms" if unit == "s" and isinstance(value, int | float) else value_label(value)
+        parts.append(f"{text} {name.removesuffix('s' * (value == 1))}" if key.endswith("s.count") else f"{name} {text}")
     return ", ".join(parts)
 
 
@@ -155,15 +126,15 @@ def _ranged(first: int, last: float, low: int, high: float, metrics: Sequence[Me
 
 
 def _named(cells: Sequence[Cell], swept: Sequence[Cell]) -> str:
-    """Name some cells: the values of one key, those without a gap in between by their ends; or cell by cell."""
-    shown, more = cells[:MAX_NAMED], f" and {len(cells) - MAX_NAMED} more" if len(cells) > MAX_NAMED else ""
-    if len(cells[0]) > 1:
-        return "; ".join(map(words, shown)) + more
-    values, between = ([value_label(value) for cell in some for value in cell.values()] for some in (cells, swept))
-    place = between.index(values[0])
-    if len(values) > 2 and between[place : place + len(values)] == values:
-        return f"{values[0]} to {values[-1]}"
-    return ", ".join(values[:MAX_NAMED]) + more
+    """Name the cells that are level with another: a row of values of the only key by its ends, or cell by cell."""
+    if not cells:
+        return ""
+    alone = len(cells[0]) == 1
+    texts, every = ([value_label(*cell.values()) if alone else words(cell) for cell in of] for of in (cells, swept))
+    begin, count = every.index(texts[0]), len(texts)
+    named = (", " if alone else "; ").join(texts[:MAX_NAMED]) + f" and {count - MAX_NAMED} more" * (count > MAX_NAMED)
+    named = f"{texts[0]} to {texts[-1]}" if alone and count > 2 and every[begin : begin + count] == texts else named
+    return f"; level with it within chance: {named}"
 
 
 def is_level(metric: Metric, best: Metric) -> bool:

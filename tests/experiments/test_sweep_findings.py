@@ -57,12 +57,7 @@ def test_the_best_is_said_for_each_value_of_what_is_not_chosen() -> None:
         "best throughput at beta 0.9: 8 targets, 506 tokens/s (504 .. 508)",
     ]
     alone = [of_cell(Metric(1 / x, 1 / x, 1 / x, "tokens/s"), link_latency_s=x) for x in (0.05, 0.01, 0.1)]
-    assert findings(alone) == ["throughput: 10 tokens/s at link latency 100 ms to 100 tokens/s at link latency 10 ms"]
-    assert len([line for line in findings(cells * 9) if line.startswith("best")]) == 2
-    many = [
-        of_cell(Metric(x, x, x, "tokens/s"), workload_streams=s, drafters_depth=x) for s in range(30) for x in (1, 2)
-    ]
-    assert findings(many)[-1] == "best throughput of others: 22 more, in the table"
+    assert findings(alone) == ["throughput: 10 tokens/s at link latency 100 ms to 100 at link latency 10 ms"]
 
 
 @pytest.mark.parametrize("half", [1.0, 2.0])
