@@ -20,14 +20,9 @@ LITTLE = 0.25  # SCV of S and Z together up to which the result is interpolated
 def rounds_per_s(
     N: ArrayLike, S_s: ArrayLike, Z_s: ArrayLike, scv: ArrayLike = 0.0, return_scv: ArrayLike = 0.0
 ) -> Floats:
-    """Return R_q of stars of N equal targets. All arguments broadcast against each other.
+    """Return R_q of stars of N equal targets, N from 1 and S above 0. All arguments broadcast against each other.
 
-    Args:
-        N: Targets, integers from 1.
-        S_s: Mean service time in seconds, positive.
-        Z_s: Mean return time in seconds.
-        scv: Squared coefficient of variation of S.
-        return_scv: The same of Z. With both 0 the result is N / max(N S, S + Z).
+    - `scv`, `return_scv`: squared coefficients of variation of S and of Z. With both 0 it is N / max(N S, S + Z).
     """
     arguments = np.broadcast_arrays(*(np.asarray(argument, dtype=float) for argument in (N, S_s, Z_s, scv, return_scv)))
     targets, S, Z, c2, return_c2 = arguments

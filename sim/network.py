@@ -45,10 +45,7 @@ from specfleet.sim.wires import Way, Wire
 class Network:
     """All servers and links of a fleet. `start` schedules the first requests and all faults.
 
-    Args:
-        env: The simulation.
-        fleet: The resolved scenario.
-        playback: A measured run, parts of which replace random draws.
+    - `playback`: a measured run, parts of which replace random draws.
     """
 
     def __init__(self, env: Environment, fleet: Fleet, playback: Playback | None = None) -> None:

@@ -21,10 +21,8 @@ RECORDED_TOKENS = 10**6  # up to which a simulation keeps its records unasked: s
 def simulate(scenario: Scenario, playback: Playback | None = None, path: SimPath = "auto") -> Run:
     """Simulate a scenario to its end and return its records.
 
-    Args:
-        scenario: What to simulate.
-        playback: A measured run, parts of which replace random draws.
-        path: "simpy", "fast" (the compiled loop) or "auto". The records are the same.
+    - `playback`: a measured run, parts of which replace random draws.
+    - `path`: "simpy", "fast" (the compiled loop) or "auto". The records are the same.
 
     Raises InputError if the scenario names no profile or no acceptance model, or if the path does not support it.
     Raises RuntimeError if the fleet stalls.

@@ -53,16 +53,11 @@ def drawn_delays(overhead: Overhead, rng: np.random.Generator) -> Delays:
 
 
 class Server:
-    """One station in simulated time.
+    """One station in simulated time, and the device of its steps.
 
-    Args:
-        env: The simulation.
-        station: The recorded station.
-        device: The device of its steps.
-        duration_s: Gives the duration of a step on an uncontended device.
-        outcomes: Gives the outcomes of a step's members.
-        post: Carries out the instructions of the station.
-        delays: Its overhead, during which the station sends and receives.
+    - `duration_s`: gives the duration of a step on an uncontended device.
+    - `post`: carries out the instructions of the station.
+    - `delays`: its overhead, during which the station sends and receives.
     """
 
     def __init__(
@@ -190,8 +185,7 @@ class GatheringDevice(Device):
 class TimeSlicedDevice(Device):
     """A device that runs one step at a time, first come first served. The delay before a step holds the device.
 
-    Args:
-        turns: Names of stations in the order of their measured steps, if that order is played back.
+    - `turns`: names of stations in the order of their measured steps, if that order is played back.
     """
 
     def __init__(self, turns: Iterable[str] = ()) -> None:

@@ -12,16 +12,10 @@ Version = Annotated[int, Meta(ge=FORMAT, le=FORMAT)]
 
 
 def check_format(content: Any, origin: str, remedy: str, unmarked: int = FORMAT) -> None:
-    """Refuse content that another version of specfleet wrote.
+    """Raise InputError for content of a file that another version of specfleet wrote, by its key `version`.
 
-    Args:
-        content: Content of a file as read from TOML or JSON; its key `version` counts if it is a whole number.
-        origin: The file's name in the error.
-        remedy: What the user should do.
-        unmarked: Format of content without that key.
-
-    Raises:
-        InputError: The content has another format.
+    - `origin`: the file's name in the error. `remedy`: what the user should do.
+    - `unmarked`: format of content without that key.
     """
     version = content.get("version", unmarked) if isinstance(content, dict) else unmarked
     if isinstance(version, int) and version != FORMAT:

@@ -30,7 +30,9 @@ def convert(content: Any, kind: type[T], origin: str) -> T:
     complete: Any = content
     try:
         complete = _complete(content, kind)
-        return msgspec.convert(complete, kind)
+        made = msgspec.convert(complete, kind)
+        _check_numbers(complete)
+        return made
     except msgspec.ValidationError as error:
         raise InputError(f"{origin}: {_explain(str(error), complete, kind)}") from error
     except RecursionError as error:
@@ -82,7 +84,7 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 def _complete(value: Any, annotation: Any, keys: tuple[str | int, ...] = (), name: str = "") -> Any:
     """Return a value of the key `name` with bare names as {policy: name}, by `name_key`, and texts with a unit as
-    numbers; ValidationError for a wrong unit, and for a number that is NaN, infinite or beyond LARGEST."""
+    numbers; ValidationError for a wrong unit."""
     if len(keys) > DEEPEST:
         raise _wrong(f"more than {DEEPEST} tables and lists within each other", keys)
     if isinstance(value, Mapping):
@@ -101,10 +103,17 @@ def _complete(value: Any, annotation: Any, keys: tuple[str | int, ...] = (), nam
         child = _child(annotation, 0)
         return [_complete(item, child, (*keys, place), name) for place, item in enumerate(value)]
     if isinstance(value, str):
-        value = _written_out(value, annotation, keys, name)
-    if isinstance(value, int | float) and not abs(value) <= LARGEST:  # NaN is not, either
-        raise _wrong(f"expected a number from {-LARGEST:g} to {LARGEST:g}", keys)
+        return _written_out(value, annotation, keys, name)
     return value
+
+
+def _check_numbers(value: Any, keys: tuple[str | int, ...] = ()) -> None:
+    """Raise ValidationError at a number that is NaN, infinite or beyond LARGEST."""
+    if isinstance(value, Mapping | list | tuple):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            _check_numbers(item, (*keys, key))
+    elif isinstance(value, int | float) and not abs(value) <= LARGEST:
+        raise _wrong(f"expected a number from {-LARGEST:g} to {LARGEST:g}", keys)
 
 
 def _written_out(text: str, annotation: Any, keys: tuple[str | int, ...], name: str) -> Any:

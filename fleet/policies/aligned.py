@@ -6,7 +6,7 @@ first. Serving engines need no rule: their rows keep their own lengths (`continu
 """
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 from msgspec import Meta
@@ -81,10 +81,7 @@ class Realign(_Rule, frozen=True, tag="realign", tag_field="policy", forbid_unkn
 class Rollback(_Rule, frozen=True, tag="rollback", tag_field="policy", forbid_unknown_fields=True):
     """Every row falls back to the batch's minimum accepted length: aligned at the cost of the tokens thrown away."""
 
-    @property
-    def together(self) -> bool:
-        """Whether a batch ends as a whole: yes, since a new row would have another length."""
-        return True
+    together: ClassVar[bool] = True  # a new row would have another length
 
     def kept(self, accepted: Sequence[int]) -> list[int]:
         """Return how many accepted tokens each row keeps: the minimum of all."""

@@ -48,11 +48,7 @@ class Dsde(LengthAllocation, frozen=True, tag="dsde", tag_field="policy", forbid
     cap: bool = True
 
     needs: ClassVar[Needs] = "signals"
-
-    @property
-    def longest(self) -> int:
-        """Maximum draft length."""
-        return SL_LONGEST
+    longest: ClassVar[int] = SL_LONGEST
 
     def start(self) -> Stability:
         """Return the state of a new sequence."""

@@ -53,7 +53,7 @@ class Between(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         spread = np.sqrt(np.log1p(self.cv**2))  # of the logarithm
         middle = np.log(self.mean) - spread**2 / 2
         first, last = (float(ndtr((np.log(end) - middle) / spread)) for end in (self.low - 0.5, self.high + 0.5))
-        lengths = np.rint(np.exp(middle + spread * ndtri(first + uniforms * (last - first))))
+        lengths: Floats = np.rint(np.exp(middle + spread * ndtri(first + uniforms * (last - first))))
         return np.clip(lengths, self.low, self.high).astype(np.int64)
 
 

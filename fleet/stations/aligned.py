@@ -52,10 +52,7 @@ class AlignedStation(Station):
 
     def _plan_program(self) -> bool:
         """Take new sessions into the pool, and begin a round of the rows that the rule picks; False without any."""
-        newcomers = self._next_group()
-        works = [self.waiting[index] for index in newcomers]
-        for index in sorted(newcomers, reverse=True):
-            self.waiting.take(index)
+        works = self.waiting.take(self._next_group())
         if works and not self.pool:
             self.carried = 0
         for work in works:

@@ -1,7 +1,7 @@
 """Work that waits for a station's device, oldest first."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from specfleet.fleet.policies.order import StepKind, Work
 
@@ -9,11 +9,12 @@ from specfleet.fleet.policies.order import StepKind, Work
 class Buffer(deque[Work]):
     """Work in order of arrival."""
 
-    def take(self, index: int) -> Work:
-        """Remove and return the work at an index."""
-        work = self[index]
-        del self[index]
-        return work
+    def take(self, indices: Sequence[int]) -> list[Work]:
+        """Remove and return the work at these indices."""
+        works = [self[index] for index in indices]
+        for index in sorted(indices, reverse=True):
+            del self[index]
+        return works
 
     def holds(self, tag: int) -> bool:
         """Return whether work for a session waits."""

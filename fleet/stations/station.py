@@ -112,10 +112,7 @@ class Station:
         group = self._next_group()
         if not group:
             return False
-        works = [self.waiting[index] for index in group]
-        for index in sorted(group, reverse=True):
-            self.waiting.take(index)
-        self.program.extend(self._program(works))
+        self.program.extend(self._program(self.waiting.take(group)))
         return True
 
     def _program(self, works: list[Work]) -> list[tuple[StepKind, tuple[int, ...]]]:

@@ -25,7 +25,7 @@ def test_buffer_is_a_list_of_work_by_session(asked: list[tuple[str, int]]) -> No
             buffer.append(work)
             plain.append(work)
         elif change == "take" and plain:
-            assert buffer.take(number % len(plain)) == plain.pop(number % len(plain))
+            assert buffer.take([number % len(plain)]) == [plain.pop(number % len(plain))]
         elif change == "drop":
             buffer.drop(number)
             plain = [work for work in plain if work.tag != number]
