@@ -44,7 +44,6 @@ class Peer:
 class ServerEnd:
     """The accepted peers of a node, and the messages between them and its station.
 
-    - `incarnation`: of this node; a later one is larger.
     - `vocabulary`, `state_numbers`: of its model, see `limits.py`; 0 if unknown.
     - `drafter`: number of the drafter that it serves, from 0; None for a router.
     - `counts`: what was refused and dropped, by reason.
@@ -53,7 +52,6 @@ class ServerEnd:
     """
 
     fleet: Fleet
-    incarnation: int
     vocabulary: int = 0
     state_numbers: int = 0
     drafter: int | None = 0
@@ -210,7 +208,7 @@ class ServerEnd:
         return generation + (hello.incarnation != last and not hello.goes_on)
 
     def _welcome(self, peer: bytes, hello: handshake.Hello) -> Send:
-        return Send(SERVER_PORT, peer, pack(handshake.Welcome(hello.attempt, self.incarnation)))
+        return Send(SERVER_PORT, peer, pack(handshake.Welcome(hello.attempt)))
 
     def _deny(self, peer: bytes, hello: handshake.Hello, reason: str, later: bool = False) -> list[Action]:
         self.counts["denied"] += 1
