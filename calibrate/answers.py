@@ -11,8 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from specfleet.calibration.fits import columns_of, fit_relative, spread_of
-from specfleet.calibration.laws import WIDTH, Fitted, described
+from specfleet.calibration.laws import WIDTH, Fitted, columns_of, described, fit_relative, spread_of
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.times.step_time import StepTime
 

@@ -19,9 +19,8 @@ from specfleet.calibration.effects import (
     slowdowns_of,
     with_recoveries,
 )
-from specfleet.calibration.fits import fit_bandwidth, spread_of
 from specfleet.calibration.fleets import FleetSetup, steps_in
-from specfleet.calibration.laws import Fitted, fit, timed_steps
+from specfleet.calibration.laws import Fitted, fit, fit_bandwidth, spread_of, timed_steps
 from specfleet.calibration.measurements import Measurements
 from specfleet.calibration.stages import provenance_of
 from specfleet.engine.decoding.telemetry import host_facts

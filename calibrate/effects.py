@@ -15,8 +15,8 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.optimize import isotonic_regression
 
-from specfleet.calibration.fits import Floats, nonnegative, spread_of
 from specfleet.calibration.fleets import SETTLING_STEPS, FleetSetup, fitted_steps
+from specfleet.calibration.laws import Floats, nonnegative, spread_of
 from specfleet.fleet.records.delays import StationDelays, delays_in
 from specfleet.fleet.records.playback import playback_of
 from specfleet.fleet.records.run import Run

@@ -61,16 +61,14 @@ class Kept(msgspec.Struct, frozen=True):
 
     def read(self, stage: str, kind: type[T]) -> tuple[T, Sealed] | None:
         """Return a stage's result and its file; None where it is missing, damaged, or another calibration's."""
-        sealed = self._sealed(stage)
-        if sealed is None:
+        if self.folder is None:
             return None
-        with suppress(ValueError, msgspec.MsgspecError, pa.ArrowException):
-            return msgspec.msgpack.decode(sealed.content, type=kind, dec_hook=_table_of), sealed
+        with suppress(OSError, ValueError, msgspec.MsgspecError, pa.ArrowException):
+            sealed = msgspec.msgpack.decode(stage_file(self.folder, stage).read_bytes(), type=Sealed)
+            digest = _digest_of(sealed.content, sealed.written, sealed.notes)
+            if (sealed.fingerprint, sealed.digest) == (self.fingerprint, digest):
+                return msgspec.msgpack.decode(sealed.content, type=kind, dec_hook=_table_of), sealed
         return None
-
-    def holds(self, stage: str) -> bool:
-        """Return whether a stage's result is kept."""
-        return self._sealed(stage) is not None
 
     def write(self, stage: str, result: Any, notes: Sequence[str] = ()) -> None:
         """Keep a stage's result, and notes on it; OutputError if it cannot be written."""
@@ -84,16 +82,6 @@ class Kept(msgspec.Struct, frozen=True):
         """Remove the results of stages, which the next try measures anew."""
         if self.folder is not None:
             remove_files(self.folder, *(stage_file(self.folder, stage).name for stage in stages))
-
-    def _sealed(self, stage: str) -> Sealed | None:
-        if self.folder is None:
-            return None
-        with suppress(OSError, ValueError, msgspec.MsgspecError):
-            sealed = msgspec.msgpack.decode(stage_file(self.folder, stage).read_bytes(), type=Sealed)
-            digest = _digest_of(sealed.content, sealed.written, sealed.notes)
-            if (sealed.fingerprint, sealed.digest) == (self.fingerprint, digest):
-                return sealed
-        return None
 
 
 def stage_file(folder: Path, stage: str) -> Path:
@@ -223,7 +211,7 @@ class Stages:
             if not asked or not any(name.startswith(asked) for name in optional):
                 allowed = f"allowed are these names or their beginnings: {'; '.join(optional)}"
                 raise InputError(f"without = {asked!r}: no stage that a profile can do without; {allowed}")
-        if count := sum(map(self.kept.holds, names)):
+        if count := sum(self.kept.read(name, Measurements) is not None for name in names):
             anew = f"remove {self.kept.folder} to measure all anew"
             self.note(f"{count} of {len(names)} stages are kept from an earlier try; {anew}")
 

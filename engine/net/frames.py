@@ -16,7 +16,7 @@ from specfleet.engine.net.handshake import Control
 from specfleet.fleet.stations.messages import Message
 
 MAGIC = b"sf"
-VERSION = 5  # of frames and their content; both ends must have the same
+VERSION = 6  # of frames and their content; both ends must have the same
 HEADER = struct.Struct("<2sBBIIIIIIId")
 # magic, version, rule, bytes of the envelope; then numbers of tokens and nodes (0: no tree; else one more than there
 # are), rows and columns of distributions and of hidden states (0 without them); when the message is due by the host's

@@ -46,10 +46,9 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
 
 
 class Welcome(msgspec.Struct, tag="welcome", frozen=True):
-    """The Hello is accepted. `attempt` is that of the Hello, `incarnation` that of the server."""
+    """The Hello of that attempt is accepted."""
 
     attempt: Incarnation
-    incarnation: Incarnation
 
 
 class Denied(msgspec.Struct, tag="denied", frozen=True):

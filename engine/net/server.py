@@ -10,24 +10,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from specfleet.engine.net import handshake
 from specfleet.engine.net.actions import LEASE_S, SERVER_PORT, Action, Deliver, Send
 from specfleet.engine.net.content import Content
 from specfleet.engine.net.frames import VERSION, FrameError, OtherVersionError, WireMessage, pack, parse, payload_of
-from specfleet.engine.net.handshake import (
-    LIVES,
-    Alive,
-    Bye,
-    Denied,
-    Hello,
-    Role,
-    Seat,
-    Unknown,
-    Welcome,
-    difference,
-    printable,
-    seat_of,
-    terms_of,
-)
 from specfleet.engine.net.limits import REPEATED, Sessions, bounds_of
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.stations.messages import DraftRequest, Leave, Message, View
@@ -37,14 +23,14 @@ from specfleet.fleet.stations.messages import DraftRequest, Leave, Message, View
 class Peer:
     """An accepted peer. `sessions`: its open ones, by tags of the fleet; `whence`: its address and key, if known."""
 
-    seat: Seat
+    seat: handshake.Seat
     life: tuple[int, int]  # incarnation, attempt
     sessions: Sessions
     received_s: float  # when its last frame came
     whence: str = ""
 
     @property
-    def place(self) -> tuple[Role, int]:
+    def place(self) -> tuple[handshake.Role, int]:
         """Its seat in the fleet."""
         return self.seat.role, self.seat.number
 
@@ -58,7 +44,6 @@ class Peer:
 class ServerEnd:
     """The accepted peers of a node, and the messages between them and its station.
 
-    - `incarnation`: of this node; a later one is larger.
     - `vocabulary`, `state_numbers`: of its model, see `limits.py`; 0 if unknown.
     - `drafter`: number of the drafter that it serves, from 0; None for a router.
     - `counts`: what was refused and dropped, by reason.
@@ -67,7 +52,6 @@ class ServerEnd:
     """
 
     fleet: Fleet
-    incarnation: int
     vocabulary: int = 0
     state_numbers: int = 0
     drafter: int | None = 0
@@ -76,10 +60,12 @@ class ServerEnd:
     names: Mapping[bytes, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.bounds, self.terms = bounds_of(self.fleet, self.vocabulary, self.state_numbers), terms_of(self.fleet)
+        self.bounds = bounds_of(self.fleet, self.vocabulary, self.state_numbers)
+        self.terms = handshake.terms_of(self.fleet)
         self.peers: dict[bytes, Peer] = {}
-        self.seated: dict[tuple[Role, int], bytes] = {}
-        self.lives: dict[tuple[Role, int], tuple[int, int]] = {}  # last incarnation of each seat, its generation
+        self.seated: dict[tuple[handshake.Role, int], bytes] = {}
+        # last incarnation of each seat, its generation
+        self.lives: dict[tuple[handshake.Role, int], tuple[int, int]] = {}
         self.homes: dict[int, bytes] = {}  # the peer of each tag
 
     def receive(self, peer: bytes, frame: bytes, now_s: float) -> list[Action]:
@@ -88,13 +74,13 @@ class ServerEnd:
             message, content = parse(frame)
         except FrameError as error:
             return [*_answer_to(peer, error), *self._drop(peer, "malformed", str(error))]
-        if isinstance(message, Hello):
+        if isinstance(message, handshake.Hello):
             return self._hello(peer, message, now_s)
         sender = self.peers.get(peer)
         if sender is not None:
             sender.received_s = now_s
             return self._take(peer, sender, message, content, payload_of(frame))
-        return [] if isinstance(message, Bye) else [Send(SERVER_PORT, peer, pack(Unknown()))]
+        return [] if isinstance(message, handshake.Bye) else [Send(SERVER_PORT, peer, pack(handshake.Unknown()))]
 
     def _take(
         self, peer: bytes, sender: Peer, message: WireMessage, content: Content, payload_bytes: int
@@ -103,9 +89,9 @@ class ServerEnd:
         match message:
             case DraftRequest() | Leave():
                 return self._deliver(peer, sender, message, content, payload_bytes)
-            case Bye():
+            case handshake.Bye():
                 return self.lost(peer, "it has ended")
-            case Alive():
+            case handshake.Alive():
                 return [Send(SERVER_PORT, peer, pack(message))]
         return self._drop(peer, "out of place", type(message).__name__)
 
@@ -141,7 +127,7 @@ class ServerEnd:
 
     def close(self) -> list[Action]:
         """Send Bye to all peers."""
-        frame = pack(Bye())
+        frame = pack(handshake.Bye())
         return [Send(SERVER_PORT, peer, frame) for peer in self.peers]
 
     def _deliver(
@@ -164,10 +150,10 @@ class ServerEnd:
         if what != "repeated":
             sender = self.peers.get(peer)
             whose = self.names.get(peer, "a peer") if sender is None else sender.name
-            self.log(f"dropped what {whose} sends: {what}, {printable(why)[:100]}")
+            self.log(f"dropped what {whose} sends: {what}, {handshake.printable(why)[:100]}")
         return []
 
-    def _hello(self, peer: bytes, hello: Hello, now_s: float) -> list[Action]:
+    def _hello(self, peer: bytes, hello: handshake.Hello, now_s: float) -> list[Action]:
         """Give a peer its seat, or deny it."""
         role, number, life = hello.role, hello.number, (hello.incarnation, hello.attempt)
         sender = self.peers.get(peer)
@@ -178,7 +164,7 @@ class ServerEnd:
         if reason:
             return self._deny(peer, hello, reason, later)
         generation = self._generation(hello)
-        seat = seat_of(self.fleet, role, number, generation)
+        seat = handshake.seat_of(self.fleet, role, number, generation)
         assert seat is not None
         holder, again = self.seated.get((role, number)), "it has connected again"
         before = self.lost(peer, again) + (self.lost(holder, again) if holder is not None else [])
@@ -188,25 +174,25 @@ class ServerEnd:
         self.log(f"{joined.name} joins")
         return [*before, self._welcome(peer, hello)]
 
-    def _why_not(self, peer: bytes, hello: Hello) -> tuple[str, bool]:
+    def _why_not(self, peer: bytes, hello: handshake.Hello) -> tuple[str, bool]:
         """Return why a Hello is denied, and whether a later one may be accepted; an empty reason accepts it."""
         role, number = hello.role, hello.number
         name = f"{role} {number + 1}"
-        reason = difference(self.terms, hello.terms, role) or self._wrong_node(hello)
+        reason = handshake.difference(self.terms, hello.terms, role) or self._wrong_node(hello)
         if reason:
             return reason, False
-        if seat_of(self.fleet, role, number) is None:
+        if handshake.seat_of(self.fleet, role, number) is None:
             return f"there is no {name}; the scenario has verifiers.count = {self.fleet.verifiers.count}", False
         holder = self.seated.get((role, number))
         if holder is not None and holder != peer and self.peers[holder].life[0] != hello.incarnation:
             return f"{name} is connected already; give each a number of its own", True
         if holder is not None and self.peers[holder].life >= (hello.incarnation, hello.attempt):
             return f"{name} has connected again since", False
-        if self.drafter is None and self._generation(hello) >= LIVES:
+        if self.drafter is None and self._generation(hello) >= handshake.LIVES:
             return f"{name} has been started too often; start the router again", False
         return "", False
 
-    def _wrong_node(self, hello: Hello) -> str:
+    def _wrong_node(self, hello: handshake.Hello) -> str:
         """Return why a peer has called the wrong node; empty if it has not."""
         if self.drafter is None:
             return "" if hello.role == "verifier" else "this is a router, and routers call drafters"
@@ -216,22 +202,22 @@ class ServerEnd:
             return f"this is drafter {self.drafter + 1}, and not {hello.drafter + 1}; name drafters in their order"
         return ""
 
-    def _generation(self, hello: Hello) -> int:
+    def _generation(self, hello: handshake.Hello) -> int:
         """Return the generation of a seat's tags: a new incarnation starts its requests again, unless it goes on."""
         last, generation = self.lives.get((hello.role, hello.number), (hello.incarnation, 0))
         return generation + (hello.incarnation != last and not hello.goes_on)
 
-    def _welcome(self, peer: bytes, hello: Hello) -> Send:
-        return Send(SERVER_PORT, peer, pack(Welcome(hello.attempt, self.incarnation)))
+    def _welcome(self, peer: bytes, hello: handshake.Hello) -> Send:
+        return Send(SERVER_PORT, peer, pack(handshake.Welcome(hello.attempt)))
 
-    def _deny(self, peer: bytes, hello: Hello, reason: str, later: bool = False) -> list[Action]:
+    def _deny(self, peer: bytes, hello: handshake.Hello, reason: str, later: bool = False) -> list[Action]:
         self.counts["denied"] += 1
         at = f" ({self.names[peer]})" if peer in self.names else ""
         self.log(f"{name_of(hello.role, hello.number)}{at} is refused: {reason}")
-        return [Send(SERVER_PORT, peer, pack(Denied(hello.attempt, reason, later)))]
+        return [Send(SERVER_PORT, peer, pack(handshake.Denied(hello.attempt, reason, later)))]
 
 
-def name_of(role: Role, number: int) -> str:
+def name_of(role: handshake.Role, number: int) -> str:
     """Return the name of a peer for users; targets count from 1."""
     return "the router" if role == "router" else f"target {number + 1}"
 
@@ -241,4 +227,4 @@ def _answer_to(peer: bytes, error: FrameError) -> list[Action]:
     if not isinstance(error, OtherVersionError):
         return []
     reason = f"the drafter speaks version {VERSION} of the protocol, and not {error.version}"
-    return [Send(SERVER_PORT, peer, pack(Denied(0, reason)))]
+    return [Send(SERVER_PORT, peer, pack(handshake.Denied(0, reason)))]

@@ -222,9 +222,7 @@ def drafting_node(
         fleet,
         RecordedStation(drafter_station(fleet, number), origin, open_log(life), life.written),
         executor,
-        ConnectionTable(
-            ServerEnd(fleet, time.time_ns(), vocabulary, state_numbers, number), links=stated_links(fleet, number)
-        ),
+        ConnectionTable(ServerEnd(fleet, vocabulary, state_numbers, number), links=stated_links(fleet, number)),
         Sockets(site.address, None, max_bytes(fleet, vocabulary, state_numbers), site.keys),
         timed=timed,
         lock=lock,

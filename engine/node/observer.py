@@ -40,7 +40,6 @@ class Observer(threading.Thread):
         self.report = report
         self.meter = meter
         self.samples: list[PowerSample] = []
-        self.newest: tuple[PowerSample, ...] = ()
         self.ending = threading.Event()
 
     def run(self) -> None:
@@ -59,8 +58,7 @@ class Observer(threading.Thread):
         """Sample the device, from any thread; for a step of a station that is about to begin, or between steps."""
         if self.meter is not None:
             time_s = now_s() - self.zero_s
-            self.newest = (self.meter.read()._replace(time_s=time_s, station=station, step=step),)
-            self.samples += self.newest
+            self.samples.append(self.meter.read()._replace(time_s=time_s, station=station, step=step))
 
     def before(self, station: str) -> Callable[[Step], None]:
         """Return a function that takes a sample before each draft of a station, as in StarSD's appendix F."""
@@ -75,11 +73,11 @@ class Observer(threading.Thread):
             end = len(log) // WIDTH * WIDTH  # a row may be half written
             for place in range(self.places.get(key, 0), end, PIECE * WIDTH):
                 rows = log[place : min(place + PIECE * WIDTH, end)]
-                if not self.report(ReportedRows(self._time_s(), rows, self.newest)):
+                if not self.report(ReportedRows(self._time_s(), rows)):
                     return
                 self.places[key] = place + len(rows)
                 time.sleep(PAUSE_S)
-        self.report(ReportedRows(self._time_s(), [], self.newest))
+        self.report(ReportedRows(self._time_s(), []))
 
     def _time_s(self) -> float:
         return max(now_s() - self.zero_s, 0.0)

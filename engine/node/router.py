@@ -81,7 +81,7 @@ def router_node(
         number: ClientEnd(fleet, 0, born, "router", number, number, shown([address]))
         for number, address in addresses.items()
     }
-    executor, server = RouteExecutor(), ServerEnd(fleet, born, 0, state_numbers, drafter=None)
+    executor, server = RouteExecutor(), ServerEnd(fleet, 0, state_numbers, drafter=None)
     return Node(
         fleet,
         RecordedStation(router_station(fleet), "real"),

@@ -33,23 +33,7 @@ from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.records.recorder import Log, RecordedStation
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.workload import Request, streams_of
-from specfleet.fleet.stations.build import (
-    handed_over,
-    kv_bytes,
-    prefill_of,
-    prefill_station,
-    verifier_station,
-)
-from specfleet.fleet.stations.messages import (
-    DraftRequest,
-    Finished,
-    Instruction,
-    Join,
-    Message,
-    Restarted,
-    StationEvent,
-    StepDone,
-)
+from specfleet.fleet.stations import build, messages
 from specfleet.fleet.stations.outcomes import Outcomes
 from specfleet.fleet.stations.prefill import KvLink, PrefillStation
 from specfleet.fleet.stations.station import Start, Station
@@ -93,7 +77,7 @@ class Continued:
         self.paths[member.tag] = path
         return Outcome(len(path))
 
-    def content_of(self, request: DraftRequest) -> Content:
+    def content_of(self, request: messages.DraftRequest) -> Content:
         """Return the prefix of an opening request, the target's own token of a later one."""
         continuation, base = self.continuations[request.request], request.base
         text = [*continuation.prompt, *continuation.tokens][:base]
@@ -124,7 +108,7 @@ class Drawn:
         """Draw outcomes; the content of drafts is not used."""
         return self.draw(step)
 
-    def content_of(self, request: DraftRequest) -> Content:
+    def content_of(self, request: messages.DraftRequest) -> Content:
         """Return a prefix, or what is new, of zeros."""
         known = 0 if request.opening else self.sent[request.tag]
         self.sent[request.tag] = request.base
@@ -147,7 +131,7 @@ class ReplayedExecutor(Executor):
         self.pending = PendingDrafts(repeats(fleet))
         self.taken: list[Content] = []
 
-    def receive(self, event: StationEvent, content: Content) -> None:
+    def receive(self, event: messages.StationEvent, content: Content) -> None:
         """Take drafts."""
         self.pending.receive(event, content)
 
@@ -159,9 +143,9 @@ class ReplayedExecutor(Executor):
         """Return the outcomes of a step that ends."""
         return self.answers.outcomes(step, self.taken)
 
-    def content_of(self, message: Message) -> Content:
+    def content_of(self, message: messages.Message) -> Content:
         """Return the content of a request; it repeats earlier tokens if an earlier request may be lost."""
-        if not isinstance(message, DraftRequest):
+        if not isinstance(message, messages.DraftRequest):
             return NOTHING
         tokens = self.pending.tokens_sent(message)
         if message.opening or self.in_turn:
@@ -189,7 +173,7 @@ class ReplayedTarget(Node):
         fleet, served = home.fleet, dict[int, list[Request]]()
         if station is None:
             served = {tag: requests for tag, requests in streams_of(fleet).items() if fleet.target_of(tag) == target}
-        of_target = station or verifier_station(fleet, target)
+        of_target = station or build.verifier_station(fleet, target)
         drafts = None
         if fleet.verifiers.drafts is not None:
             drafts = LocalDraftTimes(fleet.drafter_times(0), home.outcomes.drafting(of_target))
@@ -205,7 +189,7 @@ class ReplayedTarget(Node):
     def begin(self) -> None:
         """Send the first unfinished request of each user."""
         if self.home.life.number:
-            self.deliver(Restarted(self.home.life.number), NOTHING, now_s())
+            self.deliver(messages.Restarted(self.home.life.number), NOTHING, now_s())
         for tag in list(self.requests):
             self.next_request(tag)
 
@@ -227,14 +211,14 @@ class ReplayedTarget(Node):
     def receive(self, action: Deliver, time_s: float) -> None:
         """Take what has arrived: a user's request goes to its prefill server, if any, and comes back as computed."""
         event = action.event
-        if isinstance(event, Join) and event.computed:
+        if isinstance(event, messages.Join) and event.computed:
             self.home.outcomes.begin(event.tag, event.request, event.computed)
-        elif isinstance(event, Join) and self.home.prefills:
-            self.home.prefills[prefill_of(self.fleet, event.tag)].deliver(event, NOTHING, time_s)
+        elif isinstance(event, messages.Join) and self.home.prefills:
+            self.home.prefills[build.prefill_of(self.fleet, event.tag)].deliver(event, NOTHING, time_s)
             return
         self.deliver(event, action.content, time_s, action.payload_bytes)
 
-    def deliver(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
+    def deliver(self, event: messages.StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
         """Deliver an event to the station, carry out its instructions, and start what it plans."""
         self.worker.handle(event, content, time_s, payload_bytes)
         if self.worker.station.ready and not self.home.stopping:
@@ -250,32 +234,32 @@ class ReplayedTarget(Node):
         assert step is not None
         outcomes = self.executor.run(step)
         ended_s = now_s()
-        self.deliver(StepDone(step.number, outcomes, ended_s - self.started_s), NOTHING, ended_s)
+        self.deliver(messages.StepDone(step.number, outcomes, ended_s - self.started_s), NOTHING, ended_s)
 
 
 class ReplayedPrefill(ReplayedTarget):
     """Prefill server `number` of a process, from 0, and its link."""
 
     def __init__(self, home: "ReplayedFleet", number: int, zero_s: float, rng: np.random.Generator) -> None:
-        station, prefill = prefill_station(home.fleet, number), home.fleet.verifiers.prefill
+        station, prefill = build.prefill_station(home.fleet, number), home.fleet.verifiers.prefill
         assert prefill is not None
         self.link, self.computing_s = KvLink(prefill, rng.spawn(1)[0]), station.computing_s
         super().__init__(home, 0, zero_s, rng, station)
         streams = streams_of(home.fleet)
         self.asked = {(tag, request.number): request for tag, requests in streams.items() for request in requests}
 
-    def post(self, instruction: Instruction, content: Content) -> None:
+    def post(self, instruction: messages.Instruction, content: Content) -> None:
         """Hand a complete prompt over: it arrives with its KV cache, unless its first token was all."""
-        if not isinstance(instruction, Finished):
+        if not isinstance(instruction, messages.Finished):
             return
         tag, time_s, computing_s = instruction.tag, self.worker.event_s, self.computing_s.pop(instruction.tag)
         request = self.asked[tag, instruction.request]
         if request.new_tokens == 1:
             self.home.targets[self.fleet.target_of(tag)].post(instruction, content)
             return
-        size = kv_bytes(self.fleet, request)
+        size = build.kv_bytes(self.fleet, request)
         arrives_s = time_s + self.link.way_s(size, time_s, computing_s)
-        self.home.put((arrives_s, Deliver(handed_over(self.fleet, tag, request), payload_bytes=size)))
+        self.home.put((arrives_s, Deliver(build.handed_over(self.fleet, tag, request), payload_bytes=size)))
 
 
 class ReplayedFleet(Stations):

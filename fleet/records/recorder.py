@@ -6,7 +6,7 @@ Rows contain all that a fresh station needs to reach the same plans (`replay.py`
 
 from typing import Any, Literal, NamedTuple, get_args
 
-from specfleet.fleet.records.schema import PowerSample, Row
+from specfleet.fleet.records.schema import Row
 from specfleet.fleet.stations.messages import Instruction, Join, StationEvent, StepDone
 from specfleet.fleet.stations.station import Plan, Start, Station
 from specfleet.fleet.times.step import Step
@@ -22,12 +22,10 @@ class ReportedRows(NamedTuple):
 
     - `time_s`: seconds since the run began.
     - `rows`: the new rows of one of its logs.
-    - `devices`: the newest samples of its measured devices.
     """
 
     time_s: float
     rows: Log
-    devices: tuple[PowerSample, ...] = ()
 
 
 class RecordedStation:

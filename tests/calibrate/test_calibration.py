@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from specfleet.calibration.assemble import in_service, profile_of_pair
 from specfleet.calibration.effects import factors_in, fit_idle, slowdowns_of, with_recoveries
-from specfleet.calibration.fits import fit_relative
 from specfleet.calibration.fleets import FleetSetup, sharing_fleet, steps_in
+from specfleet.calibration.laws import fit_relative
 from specfleet.calibration.measurements import Measurements
 from specfleet.fleet.acceptance.models import Recorded
 from specfleet.fleet.errors import InputError

@@ -176,17 +176,17 @@ def test_replayed_targets_call_a_router(shares: list[list[int]]) -> None:
 )
 def test_drafters_named_in_another_order_deny_a_client(server: int, client: dict[str, Any], message: str) -> None:
     fleet = resolve(star(drafters={"count": 2, "route": "round-robin" if "role" in client else "affinity"}))
-    assert message in denied(ServerEnd(fleet, 1, drafter=server), ClientEnd(fleet, 0, 1, **client))
+    assert message in denied(ServerEnd(fleet, drafter=server), ClientEnd(fleet, 0, 1, **client))
 
 
 def test_a_drafter_behind_a_router_denies_targets() -> None:
     fleet = resolve(star(drafters={"count": 2, "route": "round-robin"}))
-    message = denied(ServerEnd(fleet, 1, drafter=0), ClientEnd(fleet, 0, 1))
+    message = denied(ServerEnd(fleet, drafter=0), ClientEnd(fleet, 0, 1))
     assert message == "this is drafter 1; with drafters.route targets connect to the router alone"
-    assert denied(ServerEnd(fleet, 1, drafter=None), ClientEnd(fleet, 0, 1, "router")) == (
+    assert denied(ServerEnd(fleet, drafter=None), ClientEnd(fleet, 0, 1, "router")) == (
         "this is a router, and routers call drafters"
     )
-    assert denied(ServerEnd(fleet, 1, drafter=None), ClientEnd(fleet, 0, 1)) == ""
+    assert denied(ServerEnd(fleet, drafter=None), ClientEnd(fleet, 0, 1)) == ""
 
 
 def denied(server: ServerEnd, client: ClientEnd) -> str:

@@ -25,7 +25,7 @@ def asks(server: ServerEnd, client: ClientEnd, peer: bytes, message: DraftReques
 
 
 def test_messages_pass_under_tags_of_the_fleet() -> None:
-    server = ServerEnd(FLEET, 1)
+    server = ServerEnd(FLEET)
     clients = [connected(FLEET, server, number, b"peer %d" % number) for number in (0, 1)]
     for number, client in enumerate(clients):
         request = replace(OPENING, tag=number)
@@ -50,7 +50,7 @@ def test_messages_pass_under_tags_of_the_fleet() -> None:
 )
 def test_another_scenario_is_denied_with_the_difference(tables: Any, reason: str) -> None:
     client = ClientEnd(toy_fleet(**tables), 0, 1, name="here:5555")
-    (rejected,) = welcomed(ServerEnd(FLEET, 1), client)
+    (rejected,) = welcomed(ServerEnd(FLEET), client)
     assert isinstance(rejected, Rejected)
     assert rejected.reason.startswith(f"here:5555: {reason}")
     assert "\n" not in rejected.reason
@@ -62,22 +62,22 @@ def test_a_number_beyond_the_fleet_is_refused_at_both_ends() -> None:
         ClientEnd(FLEET, 2, 1)
     client = ClientEnd(FLEET, 0, 1)
     client.hello = replace(client.hello, number=7)
-    (denied,) = said(ServerEnd(FLEET, 1).receive(b"peer", frame_of(client.tick(0.0)), 0.0))
+    (denied,) = said(ServerEnd(FLEET).receive(b"peer", frame_of(client.tick(0.0)), 0.0))
     assert denied.reason == "there is no verifier 8; the scenario has verifiers.count = 2"
 
 
 def test_another_version_of_the_protocol_is_rejected_in_one_line() -> None:
     newer = bytearray(pack(Alive()))
     newer[2] = VERSION + 1
-    (denied,) = said(ServerEnd(FLEET, 1).receive(b"peer", bytes(newer), 0.0))
+    (denied,) = said(ServerEnd(FLEET).receive(b"peer", bytes(newer), 0.0))
     assert denied.reason == f"the drafter speaks version {VERSION} of the protocol, and not {VERSION + 1}"
     (rejected,) = ClientEnd(FLEET, 0, 1).receive(bytes(newer), 0.0)
     assert isinstance(rejected, Rejected)
 
 
-@pytest.mark.parametrize("message", [Draft(0, 0, 1, 9, 4), Refusal(0, 0, "no"), Welcome(0, 0)], ids=str)
+@pytest.mark.parametrize("message", [Draft(0, 0, 1, 9, 4), Refusal(0, 0, "no"), Welcome(0)], ids=str)
 def test_a_server_takes_no_messages_of_drafters(message: Any) -> None:
-    server = ServerEnd(FLEET, 1)
+    server = ServerEnd(FLEET)
     connected(FLEET, server)
     assert server.receive(b"peer", pack(message), 0.0) == []
     assert server.counts["out of place"] == 1
@@ -93,7 +93,7 @@ def test_a_server_takes_no_messages_of_drafters(message: Any) -> None:
     ],
 )
 def test_what_a_server_cannot_use_is_dropped_counted_and_logged(frame: bytes, what: str, line: str) -> None:
-    server, lines = ServerEnd(FLEET, 1), list[str]()
+    server, lines = ServerEnd(FLEET), list[str]()
     client = connected(FLEET, server)
     server.log = lines.append
     for _ in range(100):  # a peer may be broken, but is not put out
@@ -105,7 +105,7 @@ def test_what_a_server_cannot_use_is_dropped_counted_and_logged(frame: bytes, wh
 
 @pytest.mark.parametrize("frame", [b"no frame at all", pack(Draft(77, 0, 1, 9, 4)), pack(View(0, 1, 0))])
 def test_what_a_client_cannot_use_is_dropped_and_logged(frame: bytes) -> None:
-    client = connected(FLEET, ServerEnd(FLEET, 1))
+    client = connected(FLEET, ServerEnd(FLEET))
     (lost,) = client.receive(frame, 0.0)
     assert isinstance(lost, Lost)
     assert lost.reason.startswith("the drafter sends what is dropped: ")
@@ -113,7 +113,7 @@ def test_what_a_client_cannot_use_is_dropped_and_logged(frame: bytes) -> None:
 
 
 def test_a_taken_number_is_refused_unless_its_peer_is_silent() -> None:
-    server = ServerEnd(FLEET, 1)
+    server = ServerEnd(FLEET)
     connected(FLEET, server)
     other, later = ClientEnd(FLEET, 0, 2), ClientEnd(FLEET, 0, 3)
     assert welcomed(server, other, 0.0, b"other") == []  # the peer with this number may have just died
@@ -126,7 +126,7 @@ def test_a_taken_number_is_refused_unless_its_peer_is_silent() -> None:
 
 def test_only_the_process_that_has_a_seat_takes_it_over() -> None:
     """Over a new connection, before the end of the old one is noticed."""
-    server, client, other = ServerEnd(FLEET, 1), ClientEnd(FLEET, 0, 5), ClientEnd(FLEET, 0, 6)
+    server, client, other = ServerEnd(FLEET), ClientEnd(FLEET, 0, 5), ClientEnd(FLEET, 0, 6)
     welcomed(server, client, 0.0, b"a")
     asks(server, client, b"a", OPENING)
     (denied,) = said(server.receive(b"b", frame_of(other.tick(0.0)), 0.0))
@@ -135,14 +135,14 @@ def test_only_the_process_that_has_a_seat_takes_it_over() -> None:
     client.lost(1.0)
     again = server.receive(b"c", frame_of(client.tick(9.0)), 9.0)
     assert delivered(again) == [Leave(0, 0, 1)]
-    assert said(again) == [Welcome(1, 1)]
+    assert said(again) == [Welcome(1)]
     assert said(server.receive(b"a", early, 9.0)) == [Denied(0, "verifier 1 has connected again since")]
     assert list(server.peers) == [b"c"]
 
 
 def test_a_restarted_target_has_tags_behind_a_router_too() -> None:
     fleet = toy_fleet(drafters={"count": 2, "route": "round-robin"})
-    front, drafter, router = ServerEnd(fleet, 1, drafter=None), ServerEnd(fleet, 1), ClientEnd(fleet, 0, 1, "router")
+    front, drafter, router = ServerEnd(fleet, drafter=None), ServerEnd(fleet), ClientEnd(fleet, 0, 1, "router")
     welcomed(drafter, router)
     for life in range(1, LIVES + 1):
         target = ClientEnd(fleet, 1, life)
@@ -157,7 +157,7 @@ def test_a_restarted_target_has_tags_behind_a_router_too() -> None:
 
 @pytest.mark.parametrize("how", ["bye", "silent", "unreachable"])
 def test_the_sessions_of_a_lost_peer_leave(how: str) -> None:
-    server = ServerEnd(FLEET, 1)
+    server = ServerEnd(FLEET)
     client = connected(FLEET, server)
     asks(server, client, b"peer", OPENING)
     gone = {
@@ -173,7 +173,7 @@ def test_the_sessions_of_a_lost_peer_leave(how: str) -> None:
 
 def test_an_opening_lets_the_open_session_leave_first() -> None:
     """For the station it would be a program error; a peer must not be able to cause that."""
-    server = ServerEnd(FLEET, 1)
+    server = ServerEnd(FLEET)
     client = connected(FLEET, server)
     asks(server, client, b"peer", OPENING)
     later = replace(OPENING, request=3)
@@ -186,7 +186,7 @@ def test_an_opening_lets_the_open_session_leave_first() -> None:
 
 
 def test_a_session_with_a_malformed_draft_decodes_alone_at_once() -> None:
-    server = ServerEnd(FLEET, 1)
+    server = ServerEnd(FLEET)
     client = connected(FLEET, server)
     asks(server, client, b"peer", OPENING)
     actions = client.receive(pack(Draft(0, 0, 1, 9, 4), Content([1, 1], [0, 0])), 0.0)
@@ -196,7 +196,7 @@ def test_a_session_with_a_malformed_draft_decodes_alone_at_once() -> None:
 
 
 def test_a_client_calls_until_welcomed_and_sends_signs_of_life() -> None:
-    server, client = ServerEnd(FLEET, 1), ClientEnd(FLEET, 0, 1)
+    server, client = ServerEnd(FLEET), ClientEnd(FLEET, 0, 1)
     assert client.tick(0.0) != []
     assert client.tick(0.1) == []
     welcomed(server, client, 1.0)
@@ -210,7 +210,7 @@ def test_a_client_calls_until_welcomed_and_sends_signs_of_life() -> None:
 
 @pytest.mark.parametrize("how", ["bye", "unknown", "silent", "unreachable"])
 def test_a_lost_client_refuses_its_sessions_and_calls_again(how: str) -> None:
-    server = ServerEnd(FLEET, 1)
+    server = ServerEnd(FLEET)
     client = connected(FLEET, server)
     asks(server, client, b"peer", OPENING)
     lost = {
@@ -224,25 +224,25 @@ def test_a_lost_client_refuses_its_sessions_and_calls_again(how: str) -> None:
     assert (refusal.tag, refusal.request) == (0, 0)
     assert delivered(client.send(OPENING, NOTHING, 1.0)) == [Refusal(0, 0, "the drafter is not there")]
     assert client.send(Leave(0, 0), NOTHING, 1.0) == []
-    assert welcomed(ServerEnd(FLEET, 2), client, LEASE_S + 9.0) == [Opened("the drafter is back")]
+    assert welcomed(ServerEnd(FLEET), client, LEASE_S + 9.0) == [Opened("the drafter is back")]
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_a_client_denied_after_a_loss_calls_again(goes_on: bool) -> None:
     client = ClientEnd(FLEET, 0, 1, goes_on=goes_on)
     if not goes_on:
-        welcomed(ServerEnd(FLEET, 1), client)
+        welcomed(ServerEnd(FLEET), client)
         client.lost(1.0)
-    (lost,) = welcomed(ServerEnd(toy_fleet(drafters={"depth": 3}), 2), client, 9.0)
+    (lost,) = welcomed(ServerEnd(toy_fleet(drafters={"depth": 3})), client, 9.0)
     assert isinstance(lost, Lost)
     assert lost.reason.startswith("the drafter: drafters.depth is 3 at the drafter and 4 at the verifier")
     assert client.tick(9.0 + LEASE_S) == []
-    (opened,) = welcomed(ServerEnd(FLEET, 3), client, 10.0 + LEASE_S)
+    (opened,) = welcomed(ServerEnd(FLEET), client, 10.0 + LEASE_S)
     assert isinstance(opened, Opened)
 
 
 def test_an_overdue_draft_is_refused_and_its_session_leaves() -> None:
-    server = ServerEnd(FLEET, 1)
+    server = ServerEnd(FLEET)
     client = connected(FLEET, server)
     asks(server, client, b"peer", OPENING)
     client.received_s = client.sent_s = PATIENCE_S
@@ -253,7 +253,7 @@ def test_an_overdue_draft_is_refused_and_its_session_leaves() -> None:
 
 
 def test_an_earlier_draft_does_not_answer_a_later_request() -> None:
-    server = ServerEnd(FLEET, 1)
+    server = ServerEnd(FLEET)
     client = connected(FLEET, server)
     for epoch in (1, 2):
         client.send(DraftRequest(0, 0, epoch, 8 + epoch, opening=epoch == 1), NOTHING, 0.0)
@@ -263,15 +263,15 @@ def test_an_earlier_draft_does_not_answer_a_later_request() -> None:
 
 
 def test_a_welcome_of_an_earlier_attempt_opens_nothing() -> None:
-    server = ServerEnd(FLEET, 1)
+    server = ServerEnd(FLEET)
     client = connected(FLEET, server)
     client.lost(0.0)
-    assert client.receive(pack(Welcome(0, 1)), 0.0) == []
+    assert client.receive(pack(Welcome(0)), 0.0) == []
     assert client.state == "calling"
 
 
 def test_joins_and_leaves_are_logged_without_control_characters() -> None:
-    server, client, lines = ServerEnd(FLEET, 1), ClientEnd(FLEET, 0, 1), list[str]()
+    server, client, lines = ServerEnd(FLEET), ClientEnd(FLEET, 0, 1), list[str]()
     server.log, server.names = lines.append, {b"peer": "192.0.2.7, key alice"}
     server.receive(b"peer", frame_of(client.tick(0.0)), 0.0)
     server.receive(b"peer", pack(Bye()), 0.0)

@@ -21,7 +21,7 @@ messages = st.one_of(
     st.builds(Leave, numbers, numbers),
     st.builds(View, numbers, numbers, numbers),
     st.builds(Hello, st.just("verifier"), numbers, numbers, numbers, st.dictionaries(names, names, max_size=5)),
-    st.builds(Welcome, numbers, numbers),
+    st.builds(Welcome, numbers),
     st.builds(Denied, numbers, names, st.booleans()),
     st.sampled_from([Alive(), Bye(), Unknown()]),
 )

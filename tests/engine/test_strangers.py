@@ -91,7 +91,7 @@ class RunningServer:
     def __init__(self, keys: Keys, port: int = 0) -> None:
         self.sockets = Sockets(f"tcp://127.0.0.1:{port}", max_bytes=MAX_BYTES, keys=keys)
         self.port = port_of(self.sockets.bound)
-        self.server = ServerEnd(FLEET, time.time_ns())
+        self.server = ServerEnd(FLEET)
         self.lines: list[str] = []
         self.frames = 0
         connections = ConnectionTable(self.server)

@@ -33,7 +33,7 @@ PROBE = DraftRequest(0, 0, ERA + 1, 12, opening=True, tokens=0)
 
 
 def patient() -> tuple[ServerEnd, ClientEnd]:
-    server, client = ServerEnd(PATIENT, 1), ClientEnd(PATIENT, 0, 1)
+    server, client = ServerEnd(PATIENT), ClientEnd(PATIENT, 0, 1)
     assert welcomed(server, client) == [Opened()]
     return server, client
 
@@ -46,7 +46,7 @@ def test_a_lost_connection_is_no_event_of_a_patient_station() -> None:
 
 
 def test_a_request_without_a_connection_is_sent_after_the_welcome() -> None:
-    server, client = ServerEnd(PATIENT, 1), ClientEnd(PATIENT, 0, 1)
+    server, client = ServerEnd(PATIENT), ClientEnd(PATIENT, 0, 1)
     assert client.send(OPENING, content_of(OPENING), 0.0) == []
     opened, *sent = welcomed(server, client)
     assert opened == Opened()
@@ -54,14 +54,14 @@ def test_a_request_without_a_connection_is_sent_after_the_welcome() -> None:
 
 
 def test_a_finished_request_is_not_sent_after_the_welcome() -> None:
-    server, client = ServerEnd(PATIENT, 1), ClientEnd(PATIENT, 0, 1)
+    server, client = ServerEnd(PATIENT), ClientEnd(PATIENT, 0, 1)
     client.send(OPENING, content_of(OPENING), 0.0)
     client.send(GIVEN_UP, NOTHING, 0.2)
     assert welcomed(server, client) == [Opened()]
 
 
 def test_only_an_incarnation_that_goes_on_keeps_its_tags() -> None:
-    server = ServerEnd(PATIENT, 1)
+    server = ServerEnd(PATIENT)
     tags = []
     for life, goes_on in ((1, False), (2, True), (3, False)):
         client, peer = ClientEnd(PATIENT, 0, life, goes_on=goes_on), b"peer %d" % life

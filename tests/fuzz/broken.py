@@ -96,7 +96,7 @@ class BrokenPeer:
             content = Content([1])
         else:
             quiet = (Alive(), Leave(0, asked.request), Bye(), self.hello)
-            said = quiet[rng.choice(len(quiet), p=[0.4, 0.3, 0.27, 0.01, 0.02])]
+            said = quiet[rng.choice(len(quiet), p=[0.7, 0.27, 0.01, 0.02])]
             if isinstance(said, Leave) and not keeps:
                 self.asked = None
             return pack(said, NOTHING)

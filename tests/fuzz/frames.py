@@ -83,12 +83,12 @@ def out_of_place(rng: Random, hello: Hello) -> bytes:
     """A well-formed frame that its sender must not send at this point."""
     number = int(rng.integers(-1, 5))
     said = (
-        Draft(number, 0, 1, 9, 4), Refusal(number, 0, "no"), View(number, 0, 3), Welcome(0, 1), Denied(0, "no"),
+        Draft(number, 0, 1, 9, 4), Refusal(number, 0, "no"), View(number, 0, 3), Welcome(0), Denied(0, "no"),
         Unknown(), Alive(), Bye(), Leave(number, 3), DraftRequest(number, 0, 1, 9, opening=True),
         DraftRequest(number, 0, 5, 12), msgspec.structs.replace(hello, number=number),
         msgspec.structs.replace(hello, attempt=int(rng.integers(100))), msgspec.structs.replace(hello, role="router"),
         msgspec.structs.replace(hello, terms={"a" * 150: "b" * 150, "\x1b[31m": "\n"}),
-        Welcome(1, abs(number)), Draft(number, 1, 2, 12, 3), View(number, 1, 0),
+        Welcome(1), Draft(number, 1, 2, 12, 3), View(number, 1, 0),
     )  # fmt: skip
     message = said[rng.integers(len(said))]
     return pack(message, Content([1] * 9) if isinstance(message, DraftRequest) else NOTHING)

@@ -159,7 +159,7 @@ class ToyFleet:
     def _start_drafter(self, drafter: int) -> None:
         fleet, name = self.fleet, self.fleet.drafter_name(drafter)
         executor = self.new_drafter(drafter)
-        server = ServerEnd(fleet, 1 + self.deaths[name], 0, self.state_numbers, drafter)
+        server = ServerEnd(fleet, 0, self.state_numbers, drafter)
         connections = ConnectionTable(server, links=stated_links(fleet, drafter))
         self._node(name, drafter_station(fleet, drafter), executor, connections)
 
@@ -177,7 +177,7 @@ class ToyFleet:
         clients = {drafter: ClientEnd(fleet, 0, 1, "router", drafter, drafter) for drafter in drafters}
         for drafter in drafters:
             self.network.connect(ROUTER, drafter, fleet.drafter_name(drafter))
-        server, links = ServerEnd(fleet, 1, drafter=None), stated_links(fleet)
+        server, links = ServerEnd(fleet, drafter=None), stated_links(fleet)
         connections = ConnectionTable(server, clients, on_draft=router.relayed, links=links)
         self._node(ROUTER, router_station(fleet), router, connections)
 
