@@ -40,8 +40,9 @@ def plan(
         Texts,
         of_models(
             metavar="MODEL",
-            help="A way to draft: a head or small model for the target's device, lookup (ngram), suffix, mtp, or "
-            "MODEL@DEVICE elsewhere; MODEL@1xDEVICE also on one of the target's devices. Several: one is chosen.",
+            help="A way to draft: a head or small model for the target's device, lookup (ngram), suffix, mtp; "
+            "MODEL@DEVICE there or elsewhere (--set drafters.place=own: only elsewhere); MODEL@1xDEVICE also on one of "
+            "the target's devices. Several: one is chosen.",
         ),
     ] = None,
     devices: Annotated[

@@ -80,13 +80,14 @@ def print_answer(answer: "Plan") -> None:
         _print_methods(answer, source)
     else:
         columns = (
-            "targets", "depth", "", "tokens/s in all", "a user", "TPOT P99, ms", "TTFT P90, ms", "at once", "an hour",
-            "10^6 tokens",
+            "targets", "depth", "", "tokens/s\nin all", "a user", "TPOT\nP99, ms", "TTFT\nP90, ms", "at\nonce",
+            "an hour", "10^6\ntokens",
         )  # fmt: skip
         rows = [(row.method, *_cells(row)) for row in answer.best()]
         print_table(source, ("best fleet of each method", *columns), rows, texts=4)
         if answer.rule is not None:
-            heading = (f"targets of {answer.rule.drafter}", *_of_a_star(columns))
+            wide = tuple(column.replace("\n", " ") for column in columns)
+            heading = (f"targets of {answer.rule.drafter}", *_of_a_star(wide))
             print_table("", heading, _by_targets(answer), texts=3)
     if len({row.method for row in answer.best()}) > 2 and "@" in answer.chosen.target:
         elsewhere = " (elsewhere: and --set drafters.place=own)" * any(row.drafters for row in answer.best())
