@@ -10,8 +10,7 @@ from specfleet.fleet.shown import number, with_ends
 if TYPE_CHECKING:
     from specfleet.experiments.plan.answer import Plan, Row
 
-MOST_NAMED = 100  # letters of a file's name
-WRITTEN = "Written by `specfleet plan`."
+WRITTEN, MOST_NAMED = "Written by `specfleet plan`.", 100  # the latter: letters of a file's name
 
 
 def write_answer(answer: "Plan", folder: Path) -> list[str]:
@@ -31,13 +30,11 @@ def write_answer(answer: "Plan", folder: Path) -> list[str]:
         if old.read_text().startswith(f"# {WRITTEN}"):
             old.unlink()
     for place, (row, scenario) in enumerate(zip(answer.best(), answer.scenarios, strict=True), 1):
-        of_load = f" {row.load}" * (len(answer.loads) > 1)
-        named = re.sub(r"[^\w.@-]+", "-", f"{place} {row.method}{of_load}")
+        named = re.sub(r"[^\w.@-]+", "-", " ".join((f"{place} {row.method}", *[row.load] * (len(answer.loads) > 1))))
         files.append("chosen.toml" if scenario is answer.scenario else f"{named[:MOST_NAMED]}.toml")
-        comments = [WRITTEN, f"{row.load}: {row.fleet}: {row.standing}"]
-        comments += answer.lines if scenario is answer.scenario else [answer.question]
-        lines = scenario_lines(absolute(scenario), comments=comments)
-        write_file(folder / files[-1], "\n".join(lines) + "\n")
+        said = answer.lines if scenario is answer.scenario else [answer.question]
+        comments = [WRITTEN, f"{row.load}: {row.fleet}: {row.standing}", *said]
+        write_file(folder / files[-1], "\n".join(scenario_lines(absolute(scenario), comments=comments)) + "\n")
     return files
 
 
@@ -86,8 +83,7 @@ def print_answer(answer: "Plan") -> None:
         rows = [(row.method, *_cells(row)) for row in answer.best()]
         print_table(source, ("best fleet of each method", *columns), rows, texts=4)
         if answer.rule is not None:
-            wide = tuple(column.replace("\n", " ") for column in columns)
-            heading = (f"targets of {answer.rule.drafter}", *_of_a_star(wide))
+            heading = (f"targets of {answer.rule.drafter}", *_of_a_star(columns))
             print_table("", heading, _by_targets(answer), texts=3)
     if len({row.method for row in answer.best()}) > 2 and "@" in answer.chosen.target:
         elsewhere = " (elsewhere: and --set drafters.place=own)" * any(row.drafters for row in answer.best())
