@@ -132,15 +132,11 @@ def plan(
         depths=tuple(wanted.pop(DEPTH, ())), vary=wanted,
     )  # fmt: skip
     candidates, unit, notes = make_candidates(asked)
-    if targets and (place := given.get(PLACE)):
-        candidates = [one for one in candidates if one.depths != (0,) and (one.method == "apart") == (place == "own")]
-        if not candidates:
-            raise InputError(f"plan: {PLACE} = {place}: no drafter is there; --draft MODEL@DEVICE is one elsewhere")
+    candidates = _drafting_at(given.get(PLACE), candidates) if targets else candidates
     if serving and scenario is not None and base.verifiers.max_num_seqs == 1 and LIMIT not in given:
         notes.append(f"{LIMIT} = 1 of the scenario is a star's; servers have vLLM's limit; --set {LIMIT}=1 keeps it")
     notes += [REPLACED.format(base.workload.streams)] * bool(base.workload.streams)
-    if loads[0].burstiness != 1:
-        notes.append(BURSTS)
+    notes += [BURSTS] * (loads[0].burstiness != 1)
     talks = base.workload.conversations
     notes += [TURNS.format(talks.mean_turns())] if talks else []
     notes += [RAMP.format(load.text, more, LARGE) for load in loads if (more := ramp_requests(load, talks)) > LARGE]
@@ -160,9 +156,9 @@ def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool
     of_each = ((*search.notes, *notes_of(search.scenario(search.best[0]))) for search in by_load)
     notes = dict.fromkeys((*said, *chain.from_iterable(of_each)))
     reached = tuple(goals_reached(first.question.goals, rows[0])) if len(by_load) == 1 else ()
-    rules = rules_of_thumb(first) if len(by_load) == 1 else []
+    rules = [*rules_of_thumb(first)] if len(by_load) == 1 else []
     commands: tuple[str, ...] = ()
-    chosen = [_priced(search.scenario(fleet), fleet, unit) for search in by_load for fleet in search.best]
+    chosen = [_priced(search, fleet, unit) for search in by_load for fleet in search.best]
     if len(by_load) > 1:
         both = list(zip(by_load, ([row for row in table if row.is_best] for table in tables), strict=True))
         lines = tuple(lines_by_load(both))
@@ -178,22 +174,30 @@ def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool
     assert isinstance(profile, HardwareProfile)
     return Plan(
         title=title, lines=lines, loads=tuple(search.question.load.text for search in by_load),
-        rows=tuple(row for table in tables for row in table), goals=reached, rule=next(iter(rules), None), commands=commands,
-        scenarios=tuple(chosen), unit=unit, basis=basis_of(profile), notes=tuple(notes),
+        rows=tuple(row for table in tables for row in table), goals=reached, rule=next(iter(rules), None),
+        commands=commands, scenarios=tuple(chosen), unit=unit, basis=basis_of(profile), notes=tuple(notes),
     )  # fmt: skip
 
 
 def _shared_acceptance(candidates: Sequence[Candidate], by_load: Sequence[Simulations]) -> Iterator[str]:
     """Note that several drafters have one acceptance, of those that have room."""
     kept = {made.fleet.candidate.name for search in by_load for made in search.estimates.values()}
-    drafters = list(dict.fromkeys(one.drafted_by for one in candidates if one.is_unnamed and one.name in kept))
+    drafters = list(dict.fromkeys(one.drafted_by for one in candidates if one.shared_with and one.name in kept))
     if len(drafters) > 1:
         yield f"acceptance: one for {' and '.join(drafters)}, which differ; --acceptance {drafters[0]}=... states it"
 
 
-def _priced(scenario: Scenario, fleet: Deployment, unit: str) -> Scenario:
+def _drafting_at(place: str | None, candidates: list[Candidate]) -> list[Candidate]:
+    """Return the candidates that draft at a place that is set."""
+    drafting = [one for one in candidates if one.depths != (0,) and (one.method == "apart") == (place == "own")]
+    if place and not drafting:
+        raise InputError(f"plan: {PLACE} = {place}: no drafter is there; --draft MODEL@DEVICE is one elsewhere")
+    return drafting if place else candidates
+
+
+def _priced(search: Simulations, fleet: Deployment, unit: str) -> Scenario:
     prices = Cost(fleet.candidate.target_per_hour, fleet.candidate.drafter_per_hour, unit)
-    return msgspec.structs.replace(scenario, cost=prices)
+    return msgspec.structs.replace(search.scenario(fleet), cost=prices)
 
 
 def _loads(base: Scenario, rates: Sequence[float], flights: Sequence[int], in_all: bool) -> list[Load]:

@@ -59,8 +59,7 @@ class Candidate(msgspec.Struct, frozen=True):
     - `drafter`: the model that drafts; `placed`: where.
     - `stated`: limits of a server that the user states.
     - `accepted`: what a published acceptance is, and its source.
-    - `is_unnamed`: whether its acceptance was stated without a drafter's name.
-    - `shared_with`: of drafts without a model, the model that has the same acceptance, as none was stated for them.
+    - `shared_with`: of an acceptance that was stated without a name, its first drafter, a model if there is one.
     """
 
     name: str
@@ -75,7 +74,6 @@ class Candidate(msgspec.Struct, frozen=True):
     placed: Placed | None = None
     stated: frozenset[str] = frozenset()
     accepted: str = ""
-    is_unnamed: bool = False
     shared_with: str = ""
 
     @property
@@ -121,21 +119,16 @@ def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
     accepted = texts.acceptance_by_drafter(asked.acceptance, drafts)
     is_shared = "" in accepted and not isinstance(accepted[""], Wanted)
     shared = [model for model in dict.fromkeys(draft.partition("@")[0] for draft in drafts) if model not in accepted]
-    notes = list(texts.acceptance_notes(asked.acceptance))
     if asked.targets:
         placed, unit, left_out = _placed(asked, accepted)
     else:
         placed, unit, left_out = _of_scenario(asked, accepted.get("")), scenario_cost(asked.scenario).unit, []
-    models = [model for model in shared if model not in FOUND and is_shared]
-    sharing = {model: models[0] for model in shared if model in FOUND and models}
-    placed = [
-        msgspec.structs.replace(
-            one, is_unnamed=is_shared and one.drafted_by in shared, shared_with=sharing.get(one.method, "")
-        )
-        for one in placed
-    ]
+    if is_shared and shared:
+        first = next((model for model in shared if model not in FOUND), shared[0])
+        placed = [msgspec.structs.replace(one, shared_with=first * (one.drafted_by in shared)) for one in placed]
     made = [linked for candidate in placed for linked in _linked(asked.link, candidate)]
     made = [role for candidate in made for role in _roles(asked, candidate)]
+    notes = list(texts.acceptance_notes(asked.acceptance))
     notes += dict.fromkeys(candidate.accepted for candidate in made if candidate.accepted)
     apart = [candidate for candidate in made if candidate.method == "apart"]
     if asked.link and not apart:
@@ -153,7 +146,7 @@ def unstated(candidates: Iterable[Candidate]) -> str:
     said = {
         one.method: f"; BUT {one.name} has the acceptance of {one.shared_with}, for none was stated"
         for one in candidates
-        if one.shared_with
+        if one.method in FOUND and one.shared_with not in ("", *FOUND)
     }
     return "".join(f"{text}: --acceptance {method}=SHARE states it" for method, text in said.items())
 

@@ -35,11 +35,7 @@ def lines_of(
     search: Simulations, rows: Sequence[Row], goals: Sequence[Reached], rules: Sequence[RuleOfThumb],
     unit: str, depths: Sequence[str],
 ) -> Iterator[str]:  # fmt: skip
-    """Say the answer for one load.
-
-    `rows`: the best fleet of each method; `rules`: of the best drafter elsewhere, by link; `unit`: of costs; `depths`:
-    on them.
-    """
+    """Say the answer for one load; `rows`: the best fleet of each method; `unit`: of costs; `depths`: on them."""
     ranges = ranges_of(search, search.best[0])
     yield from _fleet(search, rows)
     yield from _gives(search, rows[0], ranges, goals, unit)
@@ -170,8 +166,7 @@ def _limit(search: Simulations) -> str:
     if is_quick and not workload.conversations:  # of which in flight are users
         (resource, rows, tokens), source = _first(best, estimate.curve.full), "simulated"
         rate = tokens / mean_lengths(workload)[1]
-    said = f"{rate:.3g} requests/s with {rows:.0f} at once at each target ({source})"
-    parts.append(f"{resource} limits first, at {said}")
+    parts.append(f"{resource} limits first, at {rate:.3g} requests/s with {rows:.0f} at once at each target ({source})")
     return f"limit: {'; '.join(parts)}"
 
 
@@ -199,16 +194,13 @@ def _carried(search: Simulations, rows: Sequence[Row]) -> Iterator[str]:
         tokens.append(f"{values['throughput'] / count:.0f}")
         rises = rates[count] > (1 + INDIFFERENT) * rates.get(count // 2, 0.0)
     most = max(rates, key=lambda count: rates[count])
-    full = f"{'is at least' if rises else '='} {math.ceil(rates[most] / max(rates[1], 1e-9))}"
-    full += f" ({rates[most]:.4g} rounds/s with {most} targets over {rates[1]:.4g} with one)"
+    full = f"{'is at least' if rises else '='} {math.ceil(rates[most] / max(rates[1], 1e-9))} ({rates[most]:.4g} "
+    full += f"rounds/s with {most} targets over {rates[1]:.4g} with one); tokens/s a target with "
+    plain = [row.tokens_per_s / row.targets for row in rows if not row.depth and row.target == fleet.candidate.target]
+    tokens += [f"{rate:.0f} without speculation" for rate in plain]
     late = "decodes a token without it" if fleet.late == "decode" else "waits for it"
-    said = f"simulated at depth {fleet.depth}; a request with a late draft {late}"
-    alone = [row for row in rows if not row.depth and row.target == fleet.candidate.target]
-    plain = [f"; {row.tokens_per_s / row.targets:.0f} without speculation" for row in alone]
-    yield (
-        f"carries: one {fleet.candidate.name}, {each} in flight at each target: N_full {full}; tokens/s a target with "
-        f"{', '.join(map(str, rates))} targets: {', '.join(tokens)}{''.join(plain)} ({said})"
-    )
+    full += f"{', '.join(map(str, rates))} targets: {', '.join(tokens)} (simulated at depth {fleet.depth}; a request "
+    yield f"carries: one {fleet.candidate.name}, {each} in flight at each target: N_full {full}with a late draft {late})"
 
 
 def _edge(search: Simulations) -> str:

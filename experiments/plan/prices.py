@@ -33,8 +33,7 @@ def read_prices(costs: Sequence[str], places: Sequence[str], decide: bool = True
     names = list(dict.fromkeys(devices_in(place)[0] for place in places))
     prices, unit = _stated_prices(costs, names)
     if unit != WATTS and (usual := [name for name in names if name not in prices and name in PER_HOUR]):
-        unit = f"$ (assumed {'prices' if not prices else 'for ' + ', '.join(usual)})"
-        prices = PER_HOUR | prices
+        prices, unit = PER_HOUR | prices, f"$ (assumed for {', '.join(usual)})" if prices else ASSUMED
     missing = [name for name in names if name not in prices]
     if missing and not costs and not (decide and len(names) > 1):
         prices, unit = dict.fromkeys(names, 1.0), f"device-hours ({missing[0]} has no price)"

@@ -46,14 +46,13 @@ def by_acceptance(search: Simulations) -> Turn | None:
     if changed is None or changed.is_slow or search.winner is None:
         return None
     drafter = changed.candidate.drafted_by
-    of_it = [fleet for fleet in (best, *others) if fleet.candidate.drafted_by == drafter]
-    alike = [fleet for fleet in of_it if not fleet.is_slow]
-    fleets = [fleet for fleet in (best, *others) if fleet in alike or fleet not in of_it]
+    fleets = [one for one in (best, *others) if not (one.is_slow and one.candidate.drafted_by == drafter)]
 
     def first(by: float) -> Deployment | None:
         varied, more = copy.copy(search), -by if best.depth else by
-        values = {fleet.title: [simulated(accepting(search.scenario(fleet), more))] for fleet in alike}
-        varied.values = {fleet.title: values.get(fleet.title) or search.values[fleet.title][:1] for fleet in fleets}
+        varied.values = {fleet.title: search.values[fleet.title][:1] for fleet in fleets}
+        for fleet in (one for one in fleets if one.candidate.drafted_by == drafter):
+            varied.values[fleet.title] = [simulated(accepting(search.scenario(fleet), more))]
         return None if not fleets[1:] and varied.miss(best) > 0 else min(fleets, key=varied.rank)
 
     if first(1.0) == best:

@@ -40,8 +40,8 @@ def plan(
         Texts,
         of_models(
             metavar="MODEL",
-            help="A way to draft: a head or small model for the target's device, lookup (ngram), suffix, mtp, or "
-            "MODEL@DEVICE elsewhere; MODEL@1xDEVICE also on one of the target's devices. Several: one is chosen.",
+            help="A way to draft: a head or small model for the target's device, lookup (ngram), suffix, mtp; "
+            "MODEL@DEVICE tries a small model elsewhere, too (--set drafters.place=own: only). Several: one is chosen.",
         ),
     ] = None,
     devices: Annotated[
@@ -95,7 +95,7 @@ def plan(
     seed: Seed = None,
     jobs: Jobs = PROCESSORS,
     out: Annotated[
-        Path | None, folder_option("-o", "--out", help="Write the answer (JSON), its figure, and each row as a scenario.")
+        Path | None, folder_option("-o", "--out", help="Write the answer (JSON), its figure, its rows as scenarios.")
     ] = None,
     cluster: Cluster = "",
     shard: Shard = "",

@@ -10,8 +10,7 @@ from specfleet.fleet.shown import number, with_ends
 if TYPE_CHECKING:
     from specfleet.experiments.plan.answer import Plan, Row
 
-MOST_NAMED = 100  # letters of a file's name
-WRITTEN = "Written by `specfleet plan`."
+WRITTEN, MOST_NAMED = "Written by `specfleet plan`.", 100  # the latter: letters of a file's name
 
 
 def write_answer(answer: "Plan", folder: Path) -> list[str]:
@@ -31,13 +30,11 @@ def write_answer(answer: "Plan", folder: Path) -> list[str]:
         if old.read_text().startswith(f"# {WRITTEN}"):
             old.unlink()
     for place, (row, scenario) in enumerate(zip(answer.best(), answer.scenarios, strict=True), 1):
-        of_load = f" {row.load}" * (len(answer.loads) > 1)
-        named = re.sub(r"[^\w.@-]+", "-", f"{place} {row.method}{of_load}")
+        named = re.sub(r"[^\w.@-]+", "-", " ".join((f"{place} {row.method}", *[row.load] * (len(answer.loads) > 1))))
         files.append("chosen.toml" if scenario is answer.scenario else f"{named[:MOST_NAMED]}.toml")
-        comments = [WRITTEN, f"{row.load}: {row.fleet}: {row.standing}"]
-        comments += answer.lines if scenario is answer.scenario else [answer.question]
-        lines = scenario_lines(absolute(scenario), comments=comments)
-        write_file(folder / files[-1], "\n".join(lines) + "\n")
+        said = answer.lines if scenario is answer.scenario else [answer.question]
+        comments = [WRITTEN, f"{row.load}: {row.fleet}: {row.standing}", *said]
+        write_file(folder / files[-1], "\n".join(scenario_lines(absolute(scenario), comments=comments)) + "\n")
     return files
 
 
@@ -80,8 +77,8 @@ def print_answer(answer: "Plan") -> None:
         _print_methods(answer, source)
     else:
         columns = (
-            "targets", "depth", "", "tokens/s in all", "a user", "TPOT P99, ms", "TTFT P90, ms", "at once", "an hour",
-            "10^6 tokens",
+            "targets", "depth", "", "tokens/s\nin all", "a user", "TPOT\nP99, ms", "TTFT\nP90, ms", "at\nonce",
+            "an hour", "10^6\ntokens",
         )  # fmt: skip
         rows = [(row.method, *_cells(row)) for row in answer.best()]
         print_table(source, ("best fleet of each method", *columns), rows, texts=4)

@@ -19,7 +19,6 @@ from specfleet.fleet.policies.own import installed
 FILE = Path(__file__).with_name("entries.json")
 REQUIRED, LEFT_OUT, OF_ITS_KEYS = "required", "left out", "its keys' defaults"  # defaults that are no value
 NEAREST = 5
-WORDS = ("word", "line of a plan")  # kinds of entries whose names are plain words
 OF_LIST = r"\[\d*\]|\.\d+(?=\.|$)"  # in a key, an item of a list
 
 
@@ -77,7 +76,7 @@ def explain(word: str) -> list[Entry]:
     entries, sought = (*known_entries(), *_of_packages()), re.sub(OF_LIST, "", word.strip().strip("`"))
     sought = ENGINES_WORDS.get(sought, sought)
     matches = [entry for entry in entries if any(f".{name}".endswith(f".{sought}") for name in entry.names)]
-    words = [one for one in entries if one.kind in WORDS]
+    words = [one for one in entries if one.kind in ("word", "line of a plan")]
     matches = matches or [one for one in words if sought.lower() in map(str.lower, one.names)]
     key, _, last = sought.rpartition(".")
     matches = matches or [entry for entry in entries if key and entry.kind == "policy" and last in entry.names]

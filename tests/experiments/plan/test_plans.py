@@ -151,7 +151,7 @@ def test_a_plan_says_where_it_is_and_what_one_drafter_carries() -> None:
     (line,) = [line for line in found.lines if line.startswith("carries")]
     said = (
         r"N_full = (\d+) \(([\d.]+) rounds/s with (\d) targets over ([\d.]+) with one\); tokens/s a target with "
-        r"([\d, ]+) targets: ([\d, ]+); (\d+) without speculation \(simulated at depth 2; "
+        r"([\d, ]+) targets: ([\d, ]+), (\d+) without speculation \(simulated at depth 2; "
     )
     full, most, with_most, of_one, counts, tokens, plain = re.findall(said, line)[0]
     assert int(full) == math.ceil(float(most) / float(of_one))
@@ -306,9 +306,7 @@ def test_depths_end_where_acceptance_does() -> None:
     assert {row.depth for row in plan.rows if row.drafters} <= {1, 2, 3}
 
 
-def test_each_rows_scenario_simulates_to_its_numbers(
-    star: Plan, placed: Plan, methods: Plan, tmp_path: Path
-) -> None:
+def test_each_rows_scenario_simulates_to_its_numbers(star: Plan, placed: Plan, methods: Plan, tmp_path: Path) -> None:
     for number, plan in enumerate((star, placed, methods)):
         folder = tmp_path / str(number)
         _, _, *files = write_answer(plan, folder)
