@@ -7,7 +7,7 @@ from specfleet.experiments.console.printing import remark
 from specfleet.experiments.demo.cells import CALIBRATION, SHORT, DemoEffort
 from specfleet.experiments.demo.run import run_demo
 
-COUNTS = ((1, 2, 3, 16), (1, 3, 5, 16))  # of targets, for each ratio of return and service time
+COUNTS = ((1, 3, 16), (1, 3, 5, 16))  # of targets, for each ratio of return and service time
 
 OPTIONS: Options = {
     "--tiny": {"action": "store_true", "help": "as few targets as the short demo"},
