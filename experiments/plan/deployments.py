@@ -119,7 +119,7 @@ class Deployment(msgspec.Struct, frozen=True):
 
     @property
     def is_slow(self) -> bool:
-        """Whether its simulation is slow: prefill servers and drafters of servers are simulated event by event."""
+        """Whether its simulation is slow: prefill servers event by event, and a drafter with all of its servers."""
         return self.prefills > 0 or (self.drafters > 0 and self.candidate.base.verifiers.max_num_seqs > 1)
 
     @property

@@ -68,14 +68,12 @@ def wires_of(
         made[name] = [way[name] for way in ways]
     made["start"] = np.cumsum(made["room"]) - made["room"]
     size_of, longest = sizes_of(fleet), fleet.room.longest_draft
-    committed = longest + 1  # most new tokens between two requests
-    if fleet.verifiers.outruns_drafts:
-        committed = longest_answer
+    request_bytes = [size_of(DraftRequest(0, 0, 0, 0), states) for states in range(2)]  # each state adds as many
     wires = Wires(
         made,
         np.array(list(means), dtype=A_LINK),
         np.zeros(made["room"].sum(), dtype=A_MESSAGE),
         np.array([size_of(Draft(0, 0, 0, 0, drafted), 0) for drafted in range(longest + 1)]),
-        np.array([size_of(DraftRequest(0, 0, 0, 0), states) for states in range(committed + 1)]),
+        request_bytes[0] + np.arange(longest_answer + 1) * (request_bytes[1] - request_bytes[0]),
     )
     return wires, {pair: 2 * number for number, (pair, _) in enumerate(dealt)}

@@ -1,7 +1,6 @@
 """Random numbers of the compiled loop, with the generators and draws of the SimPy path."""
 
 from collections.abc import Callable, Iterator
-from itertools import chain, islice
 
 import numpy as np
 
@@ -80,7 +79,7 @@ class DealtLengths:
 
     def __init__(self, sampler: Sampler) -> None:
         self.sampler = sampler
-        self.opened: dict[int, tuple[int, Iterator[int]]] = {}  # request and further lengths, by stream
+        self.opened: dict[int, tuple[int, Iterator[Array]]] = {}  # request and further lengths, by stream
 
     def draw(self, numbers: Numbers, stream: int, row: Record) -> None:
         """Draw lengths for the request of a stream that has none left, or the first ones of its deck."""
@@ -90,9 +89,18 @@ class DealtLengths:
             place = number % len(numbers.dealt)
             numbers.decks[place], numbers.dealt[place] = self.sampler.deck(number), number
             return
-        if self.opened.get(stream, (-1, None))[0] != request:
-            lengths = chain.from_iterable(block.tolist() for block in self.sampler.blocks(request))
-            self.opened[stream] = request, islice(lengths, drawn, None)
         room = numbers.lengths.shape[1]
-        numbers.lengths[stream] = list(islice(self.opened[stream][1], room))
+        if self.opened.get(stream, (-1, None))[0] != request:
+            self.opened[stream] = request, pieces(self.sampler.blocks(request), drawn, room)
+        numbers.lengths[stream] = next(self.opened[stream][1])
         row["length"], row["lengths_to"], row["drawn"] = 0, room, drawn + room
+
+
+def pieces(blocks: Iterator[Array], skipped: int, size: int) -> Iterator[Array]:
+    """Yield the values of blocks, after so many that are skipped, in arrays of a size."""
+    values = np.zeros(0, dtype=np.int16)
+    for block in blocks:
+        values = np.append(values, block)
+        while len(values) >= skipped + size:
+            yield values[skipped : skipped + size]
+            values, skipped = values[skipped + size :], 0

@@ -30,7 +30,7 @@ from specfleet.sim.fast.sums import COLUMNS, SAMPLED, WORK, Sums
 ROWS, SAMPLE = 1 << 14, 1 << 17  # of a table of sums; values of a sample
 FIRST_MESSAGES, FIRST_ROWS = 16, 64
 FIRST_DECKS = 1 << 10  # streams of a closed loop drift apart
-ROUNDS = 256  # lengths of an open request
+ROUNDS = 256, 2048  # lengths of an open request: fewest, most
 IN_CACHE, FEWEST, MOST_SUMS = 1 << 18, 1 << 10, 1 << 20  # sums of stations' times: cached ones, rows, all
 LATE = {"skip": SKIP, "decode": DECODE_LATE, "wait": WAIT}
 
@@ -105,7 +105,8 @@ def serving_of(fleet: Fleet, timed: int) -> ServingArrays:
     if lengths is not None:
         places = FIRST_DECKS + 4 * len(rows) // DECK
         decks, dealt = np.zeros((places, DECK, FIRST_BLOCK), dtype=np.int16), np.full(places, -1)
-    drawn = np.zeros((len(rows), ROUNDS if lengths else 1), dtype=np.int16)
+    room = int(np.clip(fleet.lengths.mean_answer / 2, *ROUNDS)) if lengths else 1
+    drawn = np.zeros((len(rows), room), dtype=np.int16)
     return ServingArrays(
         texts=texts, streams=rows, stations=stations, slots=slots, limits=_limits(fleet),
         laws=laws.arrays(fleet.drafters.times), wires=wires,

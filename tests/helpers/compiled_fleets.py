@@ -227,7 +227,17 @@ def fleets_with_drafters(draw: st.DrawFn) -> Scenario:
     }  # fmt: skip
     if draw(st.booleans()):
         tables["link"] = draw(links)
-    return within_positions(tables)
+    return draw(limited(tables, draw(st.sampled_from([1, 4, 7, 16])))) if draw(st.booleans()) else within_positions(tables)
+
+
+@st.composite
+def limited(draw: st.DrawFn, tables: dict[str, Any], size: int) -> Scenario:
+    """The scenario with a KV cache of blocks of a size, perhaps so small that rows are preempted."""
+    fleet = resolve(within_positions(tables))
+    longest = fleet.lengths.longest_text + 2 * fleet.room.longest_draft
+    blocks = -(-longest // size) + draw(st.sampled_from([0, 1, 5, 30]))
+    kv = {"kv_tokens": blocks * size, "kv_block_size": size}
+    return within_positions(tables | {"verifiers": tables["verifiers"] | kv})
 
 
 BEGINNINGS = st.fixed_dictionaries(
@@ -287,10 +297,6 @@ def sharing_fleets(draw: st.DrawFn) -> Scenario:
         tables["drafters"] = draw(grouped_drafters)
     elif kind:
         tables["drafters"] = {"place": "target", "kind": kind, "depth": draw(st.integers(1, 8))}
-    scenario = within_positions(tables | {"verifiers": targets})
-    if kind == "elsewhere" or not draw(st.booleans()):
-        return scenario
-    fleet = resolve(scenario)
-    longest = fleet.lengths.longest_text + 2 * fleet.room.longest_draft
-    blocks = -(-longest // size) + draw(st.sampled_from([0, 1, 5, 30]))
-    return within_positions(tables | {"verifiers": targets | {"kv_tokens": blocks * size, "kv_block_size": size}})
+    tables["verifiers"] = targets
+    is_limited = draw(st.booleans()) and not (cached and kind == "elsewhere")
+    return draw(limited(tables, size)) if is_limited else within_positions(tables)

@@ -81,7 +81,7 @@ def test_headers_differ_only_by_path() -> None:
             {"drafters": {"place": "target"}, "verifiers": {"allocate": {"policy": "fixed", "depth": 2}}},
             'verifiers.allocate = "fixed"',
         ),
-        ({"verifiers": {"kv_tokens": 512}}, "kv_tokens with drafters elsewhere"),
+        ({"verifiers": {"kv_tokens": 512, "prefix_cache": True}}, "kv_tokens and prefix_cache with drafters elsewhere"),
         (
             {
                 "faults": [{"what": "link", "effect": "drop", "share": 0.1}],
