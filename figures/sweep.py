@@ -124,10 +124,7 @@ def _levels(axes: Axes, levels: pd.DataFrame, looks: Looks) -> None:
 
 
 def _marks(axes: Axes, marks: pd.DataFrame, looks: Looks, named: Collection[str]) -> None:
-    """Mark knees, each line in its colour, and their numbers above; the dots of equal ones alternate. N_max is thinner.
-
-    Numbers beyond the panel have an arrow. `named`: rows whose names stand before them.
-    """
+    """Mark knees, each line in its colour, with numbers above, an arrow beyond the panel. `named`: rows with names."""
     last = axes.get_xlim()[1]
     for row, name in enumerate(MARKS if len(marks) or named else ()):
         if name in named:
