@@ -110,8 +110,8 @@ class Canvas(NamedTuple):
             self.axes.legend(**look, **inside)
         elif handles:
             figure, letters = panels[0].get_figure(root=True), max(len(handle.get_label()) for handle in handles)
-            columns = 1 if title else max(1, int(figure.get_figwidth() / (MARK_INCHES + LETTER_INCHES * letters)))
-            place = "right center" if title else "upper center"
+            fitting = max(1, int(figure.get_figwidth() / (MARK_INCHES + LETTER_INCHES * letters)))
+            columns, place = (1, "right center") if title else (fitting, "upper center")
             figure.legend(**look, loc=f"outside {place}", ncols=columns, handlelength=1.5, columnspacing=1.2)
 
 

@@ -124,17 +124,14 @@ def _levels(axes: Axes, levels: pd.DataFrame, looks: Looks) -> None:
 
 
 def _marks(axes: Axes, marks: pd.DataFrame, looks: Looks, named: Collection[str]) -> None:
-    """Mark knees, each line in its colour, and their numbers above; the dots of equal ones alternate. N_max is thinner.
-
-    Numbers beyond the panel have an arrow. `named`: rows whose names stand before them.
-    """
+    """Mark knees, each line in its colour, with numbers above, an arrow beyond the panel. `named`: rows with names."""
     last = axes.get_xlim()[1]
     for row, name in enumerate(MARKS if len(marks) or named else ()):
         if name in named:
-            axes.annotate(f"$N_{{{name[2:]}}}$", (0, 1), (-4, 2 + ROW_POINTS * row), textcoords="offset points",
+            axes.annotate(f"$N_{{{name[2:]}}}$", (0, 1), (-4, 4 + ROW_POINTS * row), textcoords="offset points",
                           xycoords="axes fraction", ha="right", fontsize=8, color=GREY, parse_math=True)  # fmt: skip
         above, texts = axes.secondary_xaxis("top"), {}
-        above.tick_params(which="both", length=0, labelsize=8, pad=1 + ROW_POINTS * row)
+        above.tick_params(which="both", length=0, labelsize=8, pad=3 + ROW_POINTS * row)
         above.spines["top"].set_visible(False)
         knees = marks[marks.world == name]
         for at, part in knees.groupby(knees.x.clip(upper=last)):

@@ -92,20 +92,17 @@ def _refuse(scenario: Scenario, key: str | None, file: str) -> None:
         fixed.append("drafters.kind")  # the page draws a block beside the chain by whose times it is priced
     if any(changed(tier).keys() - {"first", "step"} for tier in scenario.drafters.tiers):
         fixed.append("drafters.tiers")  # the step alone is what a moved S(d) replaces
-    if fixed:
-        raise InputError(
-            f"scenario {scenario.name!r}: {fixed[0]} has no place on a page that moves N, depth and times of a drafter "
-            f"apart from like targets, one request at each; for a page simulate it: {_commands(scenario, file)}"
-        )
-
-
-def _commands(scenario: Scenario, file: str) -> str:
-    """Say how a fleet gets a page that has none of equations: by a sweep of a key that it has."""
+    if not fixed:
+        return
     no_depth = is_set(scenario, "verifiers.allocate") or is_set(scenario, "drafters.overlap")
     varied = "verifiers.count=1:8" if no_depth else f"drafters.depth=1:{scenario.drafters.depth}"
-    inferred = any(profile.inferred_at is not None for profile in known_profiles(scenario))
     first = "step times are inferred from one load, so import again with --target MODEL@DEVICE --draft MODEL, then "
-    return f"{first * inferred}specfleet sweep {file} --vary {varied} -o FOLDER; specfleet report FOLDER -o page.html"
+    raise InputError(
+        f"scenario {scenario.name!r}: {fixed[0]} has no place on a page that moves N, depth and times of a drafter "
+        "apart from like targets, one request at each; for a page of this fleet simulate it: "
+        + first * any(profile.inferred_at is not None for profile in known_profiles(scenario))
+        + f"specfleet sweep {file} --vary {varied} -o FOLDER; specfleet report FOLDER -o page.html"
+    )
 
 
 def _text(*files: str) -> str:

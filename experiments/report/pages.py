@@ -95,16 +95,15 @@ def _summary(plan: Plan) -> Iterator[str]:
     best, unit = plan.chosen, plan.unit.partition(" (")[0]
     if len(plan.loads) > 1:
         _, _, text = plan.lines[0].partition(": ")
-        yield f"Best {text}."
+        yield f"Best at {text}."
     elif plan.scenario is None:
         yield f"No fleet that was looked at meets the goals; closest is {best.fleet}."
     else:
         yield f"Run {best.fleet}."
     goals = "".join(f"; {goal.text}: {_reached(goal, True)}, {goal.state}" for goal in plan.goals)
-    gives = [
-        f"{row.tokens_per_s:.4g} tokens/s in all, {1 / row.metrics['tpot_s'].value:.3g} a user, at {row.load}"
-        for row in (plan.best(load)[0] for load in dict.fromkeys((plan.loads[0], plan.loads[-1])))
-    ]
+    shown = [plan.best(load)[0] for load in dict.fromkeys((plan.loads[0], plan.loads[-1]))]
+    users = [f"{1 / row.metrics['tpot_s'].value:.3g} a user once it streams, at {row.load}" for row in shown]
+    gives = [f"{row.tokens_per_s:.4g} tokens/s in all, {user}" for row, user in zip(shown, users, strict=True)]
     price = "${:.3g}" if unit == "$" else f"{{:.3g}} {unit}"
     costs = f"an hour costs {price.format(best.cost_per_hour)}, 10^6 tokens {price.format(best.per_million)}"
     yield f"It gives {' and '.join(gives)}; {costs}{f' at {best.load}' * (len(gives) > 1)}{goals}."
@@ -112,7 +111,8 @@ def _summary(plan: Plan) -> Iterator[str]:
     if others:
         plain = [row for row in others if not row.depth]
         near = [row for row in others if row not in plain][:2]
-        yield f"Next: {'; '.join(f'{row.method} at {row.target}: {row.standing}' for row in [*near, *plain[:1]])}."
+        named = "; ".join(f"{row.method} at {row.target}: {row.standing}" for row in [*near, *plain[:1]])
+        yield f"Next{f' at {best.load}' * (len(gives) > 1)}: {named}."
     if given := [note[12:].partition("; --")[0] for note in plan.notes if note.startswith("acceptance: ")]:
         yield f"This rests on acceptance: {'; '.join(reversed(given))}."
 

@@ -1,5 +1,6 @@
 """The figure of a sweep: a metric along a varied key, lines and panels for those of two others, from its table."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ from specfleet.meaning.entries import axis_label
 
 PER_TARGET = "throughput_per_target"
 SIDES = {"drafter": "drafters' devices", "target": "targets' devices"}
+KNEES = {"N_full": "N_full, targets that keep the drafter busy", "N_max": "N_max, targets that each gain"}
 COUNTERS = {"clock_mhz": "graphics clock, MHz", "power_w": "power, W", "utilisation": "utilisation, share of time"}
 
 
@@ -200,8 +202,8 @@ def _caption(points: pd.DataFrame, metric: str, where: Mapping[str, str], left_o
             parts.append("Hollow: no interval, since runs are too short for one or more was offered than is carried.")
     if (points.world == ANALYTIC).any():
         parts.append(f"Dashed: StarSD's equations{left_out}.")
-    if marked := [name for name in MARKS if (points.world == name).any()]:
-        parts.append(f"Above: {' and '.join(marked)}, by the equations.")
+    if marked := [said for name, said in KNEES.items() if (points.world == name).any()]:
+        parts.append(f"Above, by the equations: {'; '.join(marked)}.")
     if (points.world == PLAIN).any():
         source = "depth 0" if (points.x == 0).any() else "plain decoding, by the equations"
         parts.append(f"Dash-dotted: no speculation ({source}).")
@@ -219,8 +221,9 @@ def unit_of_metric(name: str, rows: pd.DataFrame) -> str:
 
 def what_is(name: str) -> str:
     """Say what a metric is, by the glossary's first sentence; empty for what it does not have."""
-    meaning = meanings().get(name)
-    if meaning is None:
+    mean = re.sub(r"_p\d\d_s$", "_s", name)
+    if mean not in meanings():
         return ""
-    first = meaning.what.partition(". ")[0].rstrip(".").replace("`", "")
+    first = meanings()[mean].what.partition(". ")[0].rstrip(".").replace("`", "")
+    first = first if mean == name else first.partition(", the mean")[0]  # of a percentile the label says which
     return f"{axis_label(name)[0]}: {first[0].lower()}{first[1:]}."

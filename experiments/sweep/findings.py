@@ -24,9 +24,9 @@ FULL = 0.98  # share of a plateau from which a drafter counts as full; its load 
 def findings(cells: Sequence[CellResult], quantity: str = "throughput") -> list[str]:
     """Return lines on the best cells by a metric, then on knees; none for fewer than two cells that have it.
 
-    What is built is chosen: keys of drafters and verifiers; the best is said for each value of all others. Where a
-    number alone is chosen, it is the smallest that chance does not tell from the best. Of times, power, energy and
-    costs the least is best, of others the largest. InputError for what is no metric.
+    Keys of drafters and verifiers are chosen; the best is said for each value of all others. A number that alone is
+    chosen is the smallest that chance does not tell from the best. Of times, power, energy and costs the least is best,
+    of others the largest. InputError for what is no metric.
     """
     known = meanings()
     if quantity not in known:

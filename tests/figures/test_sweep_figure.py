@@ -49,8 +49,7 @@ def texts_of(figure: Figure) -> list[str]:
 
 def marks_of(axes: Axes) -> list[list[str]]:
     """The numbers above a panel, N_full's and N_max's."""
-    full, most = ([label.get_text().strip() for label in above.get_xticklabels()] for above in axes.child_axes)
-    return [full, most]
+    return [[label.get_text().strip() for label in above.get_xticklabels()] for above in axes.child_axes]
 
 
 def made(rows: list[dict[str, Any]]) -> pd.DataFrame:
