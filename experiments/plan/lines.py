@@ -199,10 +199,9 @@ def _carried(search: Simulations, rows: Sequence[Row]) -> Iterator[str]:
     plain = [row.tokens_per_s / row.targets for row in rows if not row.depth and row.target == fleet.candidate.target]
     tokens += [f"{rate:.0f} without speculation" for rate in plain]
     late = "decodes a token without it" if fleet.late == "decode" else "waits for it"
-    full += (
-        f"{', '.join(map(str, rates))} targets: {', '.join(tokens)} (simulated at depth {fleet.depth}; a request with"
-    )
-    yield f"carries: one {fleet.candidate.name}, {each} in flight at each target: N_full {full} a late draft {late})"
+    full += f"{', '.join(map(str, rates))} targets: {', '.join(tokens)}"
+    said = f"simulated at depth {fleet.depth}; a request with a late draft {late}"
+    yield f"carries: one {fleet.candidate.name}, {each} in flight at each target: N_full {full} ({said})"
 
 
 def _edge(search: Simulations) -> str:
