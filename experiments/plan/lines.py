@@ -197,10 +197,11 @@ def _carried(search: Simulations, rows: Sequence[Row]) -> Iterator[str]:
     full = f"{'is at least' if rises else '='} {math.ceil(rates[most] / max(rates[1], 1e-9))} ({rates[most]:.4g} "
     full += f"rounds/s with {most} targets over {rates[1]:.4g} with one); tokens/s a target with "
     plain = [row.tokens_per_s / row.targets for row in rows if not row.depth and row.target == fleet.candidate.target]
-    tokens += [f"{rate:.0f} without speculation" for rate in plain]
     late = "decodes a token without it" if fleet.late == "decode" else "waits for it"
-    full += f"{', '.join(map(str, rates))} targets: {', '.join(tokens)} (simulated at depth {fleet.depth}; a request "
-    yield f"carries: one {fleet.candidate.name}, {each} in flight at each target: N_full {full}with a late draft {late})"
+    full += f"{', '.join(map(str, rates))} targets: {', '.join(tokens)}"
+    full += "".join(f"; {rate:.0f} without speculation" for rate in plain)
+    said = f"simulated at depth {fleet.depth}; a request with a late draft {late}"
+    yield f"carries: one {fleet.candidate.name}, {each} in flight at each target: N_full {full} ({said})"
 
 
 def _edge(search: Simulations) -> str:
