@@ -68,9 +68,8 @@ def calibrate(
     from specfleet.calibration.steadiness import unsteady
     from specfleet.fleet.acceptance.signals import signals_path
 
-    stages = len(plan_of(measured, QUICK if quick else Effort()))
     fits, signals = fitting_path(out, scenario), signals_path(out)
-    stays = fits.exists()
+    stages, stays = len(plan_of(measured, QUICK if quick else Effort())), fits.exists()
     with keeping(out, signals, stages_folder(out)), printing_anyway(lambda profile: print_profile(profile, as_json)):
         with progress("calibration", stages) as advance:
             profile = calibrate(
