@@ -22,7 +22,7 @@ from specfleet.fleet.scenario.reading import Given, make_scenario, scenario_of
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario, SharedDevice, needs_of
 from specfleet.fleet.scenario.writing import scenario_lines
-from specfleet.fleet.times.labels import MEANINGS, left_out_of
+from specfleet.fleet.times.labels import MEANINGS, left_out_of, unsteady_of
 from specfleet.fleet.times.profile import HardwareProfile, write_profile
 
 OWN = {"name": "calibration", "workload": {"prompt_tokens": 128, "new_tokens": 96}}
@@ -112,7 +112,7 @@ def calibrate(
         except OutputError as error:
             error.result = profile
             raise
-        if not (left_out_of(profile) or impossible_fit(profile.measured.get("steps", {}))):
+        if not (left_out_of(profile) or (unsteady_of(profile) and impossible_fit(profile.measured["steps"]))):
             clear(kept)
     return profile
 

@@ -28,7 +28,7 @@ from specfleet.calibration.loops import (
 )
 from specfleet.calibration.measurements import Effort, Measurements, RunKind
 from specfleet.calibration.stages import USUAL, Asked, Report, Stages, provenance_of, silent, stages_on_host
-from specfleet.calibration.steadiness import MAX_ALONE, REPEAT, accepted, doubted, impossible_fit
+from specfleet.calibration.steadiness import APART, DOUBTFUL, MAX_ALONE, REPEAT, accepted, impossible_fit
 from specfleet.engine.launch.processes import in_process
 from specfleet.engine.launch.serve import serve
 from specfleet.engine.node.build import check_models, largest_vocabulary, state_numbers, with_positions
@@ -128,7 +128,7 @@ def calibrate(scenario: Scenario, bench: "Bench", signals: Path) -> HardwareProf
 
 
 def plausible(bench: "Bench") -> HardwareProfile:
-    """Return the profile of a calibration; measure again what no steady host gives."""
+    """Return the profile of a calibration, marked where passes differ; measure again what no steady host gives."""
     profile = bench.profile()
     if (problem := impossible_fit(profile.measured["steps"])) is not None:
         for rows in bench.rows.copy():
@@ -138,7 +138,8 @@ def plausible(bench: "Bench") -> HardwareProfile:
         bench.contend_again(" again: a step that runs alone was slowed")
         profile = bench.profile()
     if (problem := impossible_fit(profile.measured["steps"])) is None:
-        return doubted(profile)
+        share = profile.measured.get("passes_differ", 0.0)
+        return accepted(profile, APART.format(share)) if share >= DOUBTFUL else profile
     bench.forget_steps()
     if bench.stages.asked.accept_unsteady:
         return accepted(profile, problem)

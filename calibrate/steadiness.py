@@ -15,6 +15,7 @@ UNSTEADY = 0.1  # difference of the same steps between passes from which the hos
 DOUBTFUL = 0.25  # difference from which all results of the profile say so
 WORST_FIT = 0.25  # median error of a step's fit; quiet hosts are within a few percent
 MAX_ALONE = 1.5  # time of a step that runs alone in a concurrent fleet over its own time, which is 1 but for noise
+APART = "the same steps took {:.0%} longer in one pass than in another"
 REPEAT = "repeat on a quiet host: with --out all else is kept; --accept-unsteady writes a profile that says so"
 
 
@@ -43,23 +44,13 @@ def accepted(profile: HardwareProfile, problem: str) -> HardwareProfile:
     return msgspec.structs.replace(profile, provenance=profile.provenance | {UNSTEADY_HOST: problem})
 
 
-def doubted(profile: HardwareProfile) -> HardwareProfile:
-    """Return a profile that states how far its passes differ, where they differ much."""
-    share = profile.measured.get("passes_differ", 0.0)
-    return profile if share < DOUBTFUL else accepted(profile, _apart(share))
-
-
-def _apart(share: float) -> str:
-    return f"the same steps took {share:.0%} longer in one pass than in another"
-
-
 def unsteady(profile: HardwareProfile) -> str | None:
     """Return one line on a host whose passes differ, or that delays single steps; None for a steady host."""
     share, alone = profile.measured.get("passes_differ", 0.0), profile.measured.get("alone", 1.0)
     if problem := unsteady_of(profile):
         what = problem
     elif share >= UNSTEADY:
-        what = _apart(share)
+        what = APART.format(share)
     elif alone > MAX_ALONE:
         what = f"a step that ran alone took {alone:.1f} times its own time, and contention is relative to that"
     else:

@@ -346,7 +346,7 @@ class Fleet(msgspec.Struct, frozen=True):
         if value is None:
             mixed = of_side and (self.drafters.profile or self.verifiers.profile)
             missing = f"{of_side} is missing, and so is profile" if mixed else "profile is missing"
-            raise InputError(f"scenario {self.name!r}: {missing}; name a shipped profile or a profile file: --set profile=FILE")
+            raise InputError(f"scenario {self.name!r}: {missing}; name a shipped profile or a file: --set profile=FILE")
         return value
 
 

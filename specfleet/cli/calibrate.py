@@ -1,6 +1,5 @@
 """calibrate, demo, profile estimate: this host is measured, and step times of other hardware are estimated."""
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,19 +60,16 @@ def calibrate(
     }
     overrides = settings(changes) if scenario else options
     measured = fitted_scenario(scenario, overrides, prompts)
-    models = [measured.drafters.model] * bool(measured.drafters.count) + [measured.verifiers.model]
-    where = f"; demo is the pair in {DEMO_PAIR}" if "demo" in models else ""
-    remark(f"calibration of {' and '.join(models)}{where}")
+    pair = [measured.drafters.model] * bool(measured.drafters.count) + [measured.verifiers.model]
+    remark(f"calibration of {' and '.join(pair)}" + f"; demo is the pair in {DEMO_PAIR}" * ("demo" in pair))
     from specfleet.calibration.measurements import QUICK, Effort  # with torch, which takes seconds
     from specfleet.calibration.run import is_served, plan_of
     from specfleet.calibration.steadiness import unsteady
     from specfleet.fleet.acceptance.signals import signals_path
 
-    stages = len(plan_of(measured, QUICK if quick else Effort()))
     fits, signals = fitting_path(out, scenario), signals_path(out)
-    stays = fits.exists()
-    refused = partial(print_profile, as_json=as_json, fate=", not written")
-    with keeping(out, signals, stages_folder(out)), printing_anyway(refused):
+    stages, stays = len(plan_of(measured, QUICK if quick else Effort())), fits.exists()
+    with keeping(out, signals, stages_folder(out)), printing_anyway(lambda profile: print_profile(profile, as_json)):
         with progress("calibration", stages) as advance:
             profile = calibrate(
                 scenario, overrides, prompts=prompts, quick=quick, without=without or (),
@@ -93,15 +89,14 @@ def calibrate(
             remark(f"scenario that fits it: {fits}")
 
 
-def print_profile(profile: "HardwareProfile", as_json: bool, fate: str = "") -> None:
-    """Print the fits of a calibrated profile, with how well they fit."""
+def print_profile(profile: "HardwareProfile", as_json: bool) -> None:
+    """Print the fits of a calibrated profile, with their median errors."""
     from specfleet.fleet.times.describe import LEGEND, describe
 
     if as_json:
         print_json(profile)
     else:
-        headings = ("quantity", "value", "fit's median error")
-        print_table(f"profile {profile.name}{fate}", headings, list(describe(profile)))
+        print_table(f"profile {profile.name}", ("quantity", "value", "fit's error"), list(describe(profile)))
         say("\n".join(LEGEND))
         say("provenance: " + "; ".join(f"{key}: {value}" for key, value in profile.provenance.items()))
 

@@ -165,7 +165,8 @@ def test_what_is_asked_of_a_calibration_reaches_it(say: Say, tmp_path: Path, mon
     def calibrate(_scenario: Scenario, bench: "Bench", _signals: Path) -> HardwareProfile:
         assert bench.stages.asked == Asked(("3 targets", "warm-up"), accept_unsteady=True)
         bench.stages.kept.write("links", 1)
-        return measured({"unsteady host": "the times of verify are 37% off their fit"})
+        made = measured({"unsteady host": "the times of verify are 37% off their fit"})
+        return msgspec.structs.replace(made, measured={"steps": {"verify": {"error": 0.37, "steps": 9}}})
 
     monkeypatch.setattr("specfleet.calibration.run.calibrate", calibrate)
     asked = ("--without", "3 targets", "--without", "warm-up", "--accept-unsteady")

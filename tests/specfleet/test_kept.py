@@ -70,7 +70,6 @@ def test_an_interrupted_sweep_keeps_its_cells_and_resumes(how: str, jobs: int, t
     endless = ["--vary", "workload.requests=12,16,200000", "--seeds", "1", "--jobs", str(jobs)]
     process = specfleet("sweep", "star", *endless, "-o", out)
     assert eventually((out / "cells" / "workload.requests=16.json").exists, process)
-    assert eventually(lambda: set(pd.read_csv(out / "sweep.csv")["workload.requests"]) == {12, 16}, process)
     tell(process, how)
     said = f"kept: 2 of 3 cells in {out}; the same command goes on from there"
     assert all(line.startswith("sweep, ") for line in assert_ended_by(process, how, said).splitlines())
