@@ -227,7 +227,8 @@ def fleets_with_drafters(draw: st.DrawFn) -> Scenario:
     }  # fmt: skip
     if draw(st.booleans()):
         tables["link"] = draw(links)
-    return draw(limited(tables, draw(st.sampled_from([1, 4, 7, 16])))) if draw(st.booleans()) else within_positions(tables)
+    size = draw(st.sampled_from([0, 0, 1, 4, 7, 16]))
+    return draw(limited(tables, size)) if size else within_positions(tables)
 
 
 @st.composite
