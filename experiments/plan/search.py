@@ -77,7 +77,7 @@ class Simulations:
         if load.per_s:
             in_flight = math.ceil(load.per_s / self.question.load.per_s * self.at_once)
         requests = requests_for(in_flight, LEAST[load.per_s > 0])
-        if fleet.is_slow:
+        if fleet.prefills:  # event by event
             requests = max(requests // SLOW_SHARE, ENOUGH * in_flight)
         return fleet.scenario(load, max(min(requests, most), in_flight))
 
