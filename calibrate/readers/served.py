@@ -154,7 +154,7 @@ def _prefill(load: Load, round_s: float) -> tuple[float, str]:
 def estimated(target: str, draft: str, recording: Recording, engine: str, fit: bool) -> tuple[Times, tuple[str, ...]]:
     """Return the times of a target, and of a drafter on its device, by rooflines; notes; InputError as `placed_of`.
 
-    A server goes on where a text leaves its drafter's positions; they are left out where the mean text does.
+    A server goes on where a text leaves its drafter's positions; they are left out where a text may do so.
 
     - `fit`: whether times meet the measured round.
     """
@@ -168,10 +168,10 @@ def estimated(target: str, draft: str, recording: Recording, engine: str, fit: b
         profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
     profile, how = fitted(profile, recording, engine) if fit else (profile, "")
     load, role, known = recording.load, f"{POSITIONS} drafter ", profile.provenance
-    text = sum(spread.mean for spread in (load.prompt_tokens, load.new_tokens) if spread) if load and draft else 0.0
+    text = sum(_high(spread) for spread in (load.prompt_tokens, load.new_tokens) if spread) if load and draft else 0
     past = {key: most for key, most in known.items() if key.startswith(role) and 0 < int(most) < text}  # vLLM #24662
     kept = {key: most for key, most in known.items() if key not in past}
-    says = f"positions by its config, and texts here have {text:.0f} tokens: it drafts on, as recorded"
+    says = f"positions by its config, and texts here have up to {text:.0f} tokens: it drafts on, as vLLM does (assumed)"
     notes = tuple(f"{key.removeprefix(role)} has {most} {says}" for key, most in past.items())
     what = f"estimated: {target}{f' and {draft}' if draft else ''}, rooflines{', ' if how else ''}{how}"
     return (msgspec.structs.replace(profile, provenance=kept), what), notes
