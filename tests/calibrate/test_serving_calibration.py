@@ -201,7 +201,7 @@ def test_commands_calibrate_and_simulate_a_serving_target(tmp_path: Path, kind: 
     )
     scenario, profile = str(tmp_path / "small.toml"), tmp_path / "profile.json"
     for command in (
-        ["calibrate", "--scenario", scenario, "--quick", "-o", str(profile)],
+        ["calibrate", "--scenario", scenario, "--quick", "--accept-unsteady", "-o", str(profile)],
         ["simulate", str(tmp_path / "profile.toml"), "-o", str(tmp_path / "sim.parquet")],
     ):
         result = CliRunner().invoke(app, command)
