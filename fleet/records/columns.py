@@ -5,6 +5,7 @@ simulation.
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,8 +76,10 @@ class Words:
 
     def having(self, matcher: Callable[[str], bool]) -> Bools:
         """Return which rows have a word for which `matcher` is true; it is called once for each word."""
-        matches = np.array([matcher(word) for word in self.words], dtype=bool)
-        chosen: Bools = matches[self.codes] if matches.any() else np.zeros(len(self.codes), dtype=bool)
+        matches = [matcher(word) for word in self.words]
+        if sum(matches) == 1:  # comparing is faster than looking up
+            return np.equal(self.codes, matches.index(True))
+        chosen: Bools = np.array(matches, dtype=bool)[self.codes] if any(matches) else np.zeros(len(self), dtype=bool)
         return chosen
 
     def among(self, *words: str) -> Bools:
@@ -131,7 +134,8 @@ class Table:
 
     def __init__(self, rows: int, names: Sequence[str], column: Callable[[str], Column | Series]) -> None:
         self._rows = rows
-        self._column = column
+        self._column = cache(column)
+        self._of_event: dict[str, Table] = {}
         self.names = tuple(names)
 
     @classmethod
@@ -158,7 +162,18 @@ class Table:
         if picked.dtype == bool and picked.all():
             return self
         rows = np.flatnonzero(picked) if picked.dtype == bool else picked
-        return Table(len(rows), self.names, lambda name: getattr(self, name)[rows])
+        column = self._column  # not the table, which may keep this one
+        return Table(len(rows), self.names, lambda name: column(name)[rows])
+
+    def of_event(self, event: str) -> "Table":
+        """Return the rows of an event; all calls return the same table."""
+        if event not in self._of_event:
+            self._of_event[event] = self.where(self.event.among(event))
+        return self._of_event[event]
+
+    def named(self, **names: str) -> "Table":
+        """Return the table of some columns, by new names and their present ones."""
+        return Table(self._rows, tuple(names), lambda name: getattr(self, names[name]))
 
     def plus(self, **columns: Column | Series) -> "Table":
         """Return the table with further columns, or replaced ones."""

@@ -1,12 +1,13 @@
-"""The event table of the compiled loop, in parts."""
+"""The event table of the compiled loop, in parts or as columns."""
 
 from collections.abc import Sequence
-from itertools import chain
+from functools import cache
+from itertools import chain, repeat
 
 import numpy as np
 import pyarrow as pa
 
-from specfleet.fleet.records.columns import array_of
+from specfleet.fleet.records.columns import Column, Table, Words, array_of, words_of
 from specfleet.fleet.records.schema import SCHEMA, Row
 from specfleet.fleet.scenario.names import verifier_name
 from specfleet.fleet.scenario.resolved import Fleet
@@ -32,15 +33,34 @@ def names_of(fleet: Fleet) -> dict[str, list[str]]:
     return {"station": station_names(fleet), "event": EVENTS, "kind": KINDS}
 
 
-def columns_of(serving: ServingArrays, log: StepLog, blocks: Array, further: bool = False) -> dict[str, Array]:
-    """Return the rows of some blocks of a log, column by column, perhaps with `FURTHER` ones; words as numbers."""
-    rows = int(blocks["parts"].sum())
+def rows_of(fleet: Fleet, serving: ServingArrays, log: StepLog) -> Table:
+    """Return the rows of a log as numpy columns, the input of metrics."""
+    written, named, count = cache(lambda: columns_of(serving, log)), names_of(fleet), int(log.blocks["parts"].sum())
+
+    def column(name: str) -> Column:
+        if name in named:
+            return words_of(written()[name], named[name])
+        if name in (*REALS, *WHOLES):
+            numbers: Column = written()[name]
+            return numbers
+        value = "simulated" if name == "origin" else Row._field_defaults[name]
+        if isinstance(value, str):
+            return Words(np.zeros(count, dtype=np.int32), [value])
+        if isinstance(value, tuple):
+            return np.fromiter(repeat((), count), dtype=object)
+        return np.full(count, value)
+
+    return Table(count, [name for name in SCHEMA.names if name != "identity"], column)
+
+
+def columns_of(serving: ServingArrays, log: StepLog) -> dict[str, Array]:
+    """Return the rows of a log, column by column; words as numbers."""
+    rows = int(log.blocks["parts"].sum())
     room = (-(-rows // 8) | 1) * 8  # an odd number of cache lines: columns do not displace each other
-    names = [columns if further else columns[:-2] for columns in (REALS, WHOLES)]
-    reals, wholes = np.empty((len(names[0]), room)), np.empty((len(names[1]), room), dtype=np.int64)
-    arguments = CODE, serving.texts, serving.limits.streams, log.parts, blocks, reals, wholes
+    reals, wholes = np.empty((len(REALS), room)), np.empty((len(WHOLES), room), dtype=np.int64)
+    arguments = CODE, serving.texts, serving.limits.streams, *log, reals, wholes
     ready(expand, *arguments)(*arguments)
-    written = {name: column[:rows] for name, column in zip(chain(*names), chain(reals, wholes), strict=True)}
+    written = dict(zip((*REALS, *WHOLES), (column[:rows] for column in chain(reals, wholes)), strict=True))
     return written | {"tag": serving.tags(written["request"])} if serving.sharing is not None else written
 
 
@@ -60,7 +80,7 @@ class EventTable:
 
     def rows(self, serving: ServingArrays, log: StepLog) -> pa.Table:
         """Return the rows of a log, without copies of its columns."""
-        written, columns = columns_of(serving, log, log.blocks), []
+        written, columns = columns_of(serving, log), []
         for field in SCHEMA:
             if field.name == "identity" and serving.sharing is not None:
                 columns.append(identities_of(serving, written))
