@@ -244,7 +244,7 @@ def _written(
 ) -> Imported:
     """Write the scenario and the files beside it, and read it back."""
     counts, load = recording.counts, recording.load and with_held(with_inferred_seqs(with_again(recording.load, draft)))
-    load = within(load, stated[0], depth) if load and stated else load
+    load = within(load, stated[0] if stated else "", depth) if load else load
     notes = tuple(note for part in (counts, recording, load) if part for note in part.notes)
     if load is not None and load.unpredictable:
         notes = (*notes, f"not predicted: {load.unpredictable}")

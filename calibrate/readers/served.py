@@ -154,7 +154,7 @@ def _prefill(load: Load, round_s: float) -> tuple[float, str]:
 def estimated(target: str, draft: str, recording: Recording, engine: str, fit: bool) -> tuple[Times, tuple[str, ...]]:
     """Return the times of a target, and of a drafter on its device, by rooflines; notes; InputError as `placed_of`.
 
-    A server goes on where a text leaves its drafter's positions; they are left out where the mean text does.
+    A server goes on where a text leaves its drafter's positions; they are left out where a text may do so.
 
     - `fit`: whether times meet the measured round.
     """
@@ -168,10 +168,10 @@ def estimated(target: str, draft: str, recording: Recording, engine: str, fit: b
         profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
     profile, how = fitted(profile, recording, engine) if fit else (profile, "")
     load, role, known = recording.load, f"{POSITIONS} drafter ", profile.provenance
-    text = sum(spread.mean for spread in (load.prompt_tokens, load.new_tokens) if spread) if load and draft else 0.0
+    text = sum(_high(spread) for spread in (load.prompt_tokens, load.new_tokens) if spread) if load and draft else 0
     past = {key: most for key, most in known.items() if key.startswith(role) and 0 < int(most) < text}  # vLLM #24662
     kept = {key: most for key, most in known.items() if key not in past}
-    says = f"positions by its config, and texts here have {text:.0f} tokens: it drafts on, as recorded"
+    says = f"positions by its config, and texts here have up to {text:.0f} tokens: it drafts on, as vLLM does (assumed)"
     notes = tuple(f"{key.removeprefix(role)} has {most} {says}" for key, most in past.items())
     what = f"estimated: {target}{f' and {draft}' if draft else ''}, rooflines{', ' if how else ''}{how}"
     return (msgspec.structs.replace(profile, provenance=kept), what), notes
@@ -203,20 +203,21 @@ def with_held(load: Load) -> Load:
 
 
 def within(load: Load, profile: HardwareProfile | str, depth: int) -> Load:
-    """Return a load whose longest text fits the models that served it, where buckets alone bound it."""
-    depth = max(depth, DEEPER)
-    known = positions_of([profile], drafts=True) if isinstance(profile, HardwareProfile) else {}
-    room, model = min(((most - depth, model) for model, most in known.items() if most), default=(0, ""))
+    """Return a load whose longest text fits the models and KV cache that served it, where buckets alone bound it."""
+    depth, times = max(depth, DEEPER), profile if isinstance(profile, HardwareProfile) else None
+    positions = positions_of([times], drafts=True) if times else {}
+    rooms = [(most - depth, f"{model} has {most} positions") for model, most in positions.items() if most]
+    if tokens := load.kv_tokens or (times.kv.tokens(True) if times and times.kv else 0):
+        rooms.append((tokens - 2 * depth - BLOCK, f"the KV cache has {tokens} tokens"))
+    room, why = min(rooms, default=(0, ""))
     lengths = [spread for spread in (load.prompt_tokens, load.new_tokens) if spread]
-    means, highs = sum(spread.mean for spread in lengths), sum(min(spread.high, MOST_TOKENS) for spread in lengths)
+    means, highs = sum(spread.mean for spread in lengths), sum(map(_high, lengths))
     if len(lengths) < 2 or not means < room < highs:
         return load
     share = (room - means) / (highs - means)
-    prompt, new = (
-        msgspec.structs.replace(of, high=int(of.mean + share * (min(of.high, MOST_TOKENS) - of.mean))) for of in lengths
-    )
-    longest = f"longest prompt and answer: {prompt.high} and {new.high} tokens (assumed)"
-    note = f"{longest}: {model} has {room + depth} positions, and the record's bounds are wider"
+    prompt, new = (msgspec.structs.replace(of, high=int(of.mean + share * (_high(of) - of.mean))) for of in lengths)
+    note = f"longest prompt and answer: {prompt.high} and {new.high} tokens (assumed): {why}"
+    note = f"{note}, and the record's bounds are wider"
     return msgspec.structs.replace(load, prompt_tokens=prompt, new_tokens=new, notes=(*load.notes, note))
 
 
@@ -287,10 +288,15 @@ def _lengths(load: Load) -> tuple[int | Between, int | Between]:
     return max(round(load.prompts_per_token * mean_tokens(new)), 1), new
 
 
+def _high(observed: Spread) -> float:
+    """Return the longest length of its law; all are as long as the mean where they do not vary."""
+    return min(observed.high, MOST_TOKENS) if observed.cv >= 0.01 else observed.mean
+
+
 def _law(observed: Spread) -> int | Between:
     """Return a lognormal law of the observed mean and variation within the observed bounds."""
-    low, high = max(int(observed.low), 1), int(min(observed.high, MOST_TOKENS))
-    if not low < observed.mean < high or observed.cv < 0.01:
+    low, high = max(int(observed.low), 1), int(_high(observed))
+    if not low < observed.mean < high:
         return max(round(observed.mean), 1)
     mean = observed.mean
     for _ in range(8):  # truncation shifts the mean

@@ -127,7 +127,11 @@ def _load(
         steps = min(time_s * engines, served_s or math.inf) / gap_s.mean  # as many as fit while requests are there
         how = "are inferred from the time" if steps else "lengthen it; two scrapes and their time tell"
         notes.append(f"no vllm:iteration_tokens_total, which counts steps: the prompts in a round {how}")
-    busy_share = min(busy_s / time_s, 1.0) if time_s and busy_s else None
+    prefill_s = of.get("request_prefill_time_seconds")
+    running = mean_number("request_inference_time_seconds", "") or 2.0
+    if time_s and gap_s and prefill_s and running < 2:  # steps of a prompt alone are in no gap
+        busy_s += (2 - max(running, 1.0)) * count("time_to_first_token_seconds_count") * (prefill_s.mean - gap_s.mean)
+    busy_share = min(busy_s / time_s, 1.0) if time_s and busy_s > 0 else None
     if busy_share is not None and busy_share < MIN_BUSY:
         notes.append(f"requests ran {busy_share:.0%} of the time: means over all of it are lower than under way")
     hits, queried = count("prefix_cache_hits"), count("prefix_cache_queries")

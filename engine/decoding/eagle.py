@@ -26,7 +26,6 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMS
 from specfleet.engine.decoding.cache import RowCache, shape_of
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.feed import Feed, Joined, Nodes
-from specfleet.engine.decoding.graphs import Graphs
 from specfleet.engine.decoding.grow import Drafts
 from specfleet.engine.decoding.llama import Rotary, fuse_layer, norm, rotary_table, run_layers
 from specfleet.engine.decoding.models import CHUNK, POSITIONS, CausalLM
@@ -173,7 +172,7 @@ class EagleDrafter(Drafter):
         # The head norms the inputs of its layer.
         self.layers = [replace(fuse_layer(head.decoder_layer), first_norm=None)]
         self.rotary = Rotary(*torch.empty(2, 0))
-        self.graphs = None if target.graphs is None else Graphs(target.graphs.capture)
+        self.graphs = target.graphs
         self.features: dict[int, torch.Tensor] = {}  # newest ones of each row, up to the last but one token
         self.outputs = torch.empty(0)  # of the head, for the last level of the growing draft: (B * w, hidden)
 

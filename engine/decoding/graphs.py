@@ -7,8 +7,9 @@ do the lengths of rows where attention reads pages. Rare shapes stay eager. Resu
 half precision another width or mask may choose another attention kernel, so ties may fall differently.
 
 Bounds: a shape is captured at its second pass over a storage, if the pass has at most `MAX_TOKENS` tokens and is no
-prefill. A storage has at most `MAX_GRAPHS`; a new one replaces one that was unused for `RESTED` passes. If a device
-has no memory for another graph, the existing ones stay, and other shapes are eager.
+prefill. A node rehearses the usual shapes before its run. A model has at most `MAX_GRAPHS`; all go when it needs more,
+but not within `LASTING` passes. If a device has no memory for another graph, the existing ones stay, and other shapes
+are eager.
 """
 
 from collections import Counter
@@ -28,7 +29,7 @@ MAX_TOKENS = 256  # of a pass: with more, the kernels take longer than their lau
 LONGEST_CHAIN = 32  # of one row alone: a longer one is part of a prompt, and prompt lengths rarely repeat
 # all share one pool of memory, as large as the largest graph needs; each has its own launches and buffers
 MAX_GRAPHS = 512
-RESTED = 256  # passes over the storage without this graph
+LASTING = 100_000  # passes; as many take minutes, and so many captures seconds
 SIGHTS = 2  # passes of a shape; the last one captures it
 NARROWEST = 64  # places of the smallest bucket
 
@@ -64,7 +65,6 @@ class _Graph:
     mask: torch.Tensor | None
     states: list[torch.Tensor]
     replay: Work | None = None
-    used: int = 0  # number of its last pass over its storage
 
     def fill(self, tokens: torch.Tensor, feed: Feed, states: Sequence[torch.Tensor]) -> None:
         """Copy the inputs of the next replay."""
@@ -83,25 +83,11 @@ class _Graph:
 
 @dataclass(slots=True)
 class _Storage:
-    """Passes and graphs of one storage."""
+    """Graphs of one storage, and passes by form."""
 
     graphs: dict[Form, _Graph] = field(default_factory=dict)
     sights: Counter[Form] = field(default_factory=Counter)
-    passes: int = 0
     full: bool = False  # the device had no memory for a capture
-
-    def takes(self, form: Form) -> bool:
-        """Whether a new form gets a graph now; it may replace the least recently used one."""
-        self.sights[form] += 1
-        if self.full or self.sights[form] < SIGHTS:
-            return False
-        if len(self.graphs) < MAX_GRAPHS:
-            return True
-        oldest = min(self.graphs, key=lambda stored: self.graphs[stored].used)
-        if self.passes - self.graphs[oldest].used < RESTED:
-            return False
-        del self.graphs[oldest]
-        return True
 
 
 class Graphs:
@@ -113,14 +99,27 @@ class Graphs:
     def __init__(self, capture: Capture | None = None) -> None:
         self.capture = CudaCapture() if capture is None else capture
         self.storages = WeakTensorKeyDictionary()
+        self.passes = 0  # since all graphs went
 
     def __len__(self) -> int:
         """The number of graphs."""
         return sum(len(stored.graphs) for stored in self.storages.values())
 
     def forget(self) -> None:
-        """Drop all graphs, because a tensor that they read has moved."""
+        """Drop all graphs: a tensor that they read has moved, or others are needed."""
+        self.passes = 0
         self.storages.clear()
+
+    def takes(self, stored: _Storage, form: Form) -> bool:
+        """Whether a new form of a storage gets a graph now."""
+        stored.sights[form] += 1
+        if stored.full or stored.sights[form] < SIGHTS:
+            return False
+        if len(self) < MAX_GRAPHS:
+            return True
+        if self.passes >= LASTING:
+            self.forget()
+        return False
 
     def run(self, work: Pass, cache: RowCache, tokens: torch.Tensor, feed: Feed, *states: torch.Tensor) -> torch.Tensor:
         """Run the pass `work` (N, hidden), with a graph if there is one or if it is time for one."""
@@ -128,20 +127,21 @@ class Graphs:
         if form is None:
             return work(cache, tokens, feed, *states)
         stored = self.storages.setdefault(cache.storage, _Storage())
-        stored.passes += 1
+        self.passes += 1
         graph = stored.graphs.get(form)
         if graph is None:
-            if not stored.takes(form):
+            if not self.takes(stored, form):
                 return work(cache, tokens, feed, *states)
             graph = stored.graphs[form] = make_graph(form, tokens.device, states)
-        graph.used = stored.passes
         graph.fill(tokens, feed, states)
         if graph.replay is None:  # only now: a capture runs the pass, and the buffers decide where it writes
             try:
                 graph.replay = self.capture(
                     lambda: work(cache, graph.inputs[0], graph.feed(feed.rows, cache.pages), *graph.states)
                 )
-            except torch.OutOfMemoryError:  # a capture has memory of its own, which an eager pass shares
+            except RuntimeError as error:  # a capture has memory of its own, which an eager pass shares
+                if "out of memory" not in str(error):  # torch's own error, or CUDA's
+                    raise
                 stored.full = True
                 del stored.graphs[form]
                 return work(cache, tokens, feed, *states)
@@ -180,12 +180,16 @@ def make_graph(form: Form, device: torch.device, states: Sequence[torch.Tensor])
 
 
 class CudaCapture:
-    """Captures work as CUDA graphs that share one memory pool: only one of them runs at a time."""
+    """Captures work as CUDA graphs that share one memory pool: only one of them runs at a time.
+
+    They share a stream, too, and torch frees what cuBLAS uses on it with any of them (issue 193402 of pytorch). So all
+    graphs, also one that failed, stay until none is in use.
+    """
 
     def __init__(self) -> None:
         self.stream = torch.cuda.Stream()
-        self.pool = torch.cuda.graph_pool_handle()
-        self.alive: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
+        self.graphs: list[torch.cuda.CUDAGraph] = []
+        self.replays: WeakSet[Work] = WeakSet()  # of those in use
 
     def __call__(self, work: Work) -> Work:
         """Run `work` once on a side stream, so that libraries are initialised; then capture it there.
@@ -193,9 +197,11 @@ class CudaCapture:
         The context `torch.cuda.graph` is not used: it waits for the device and frees the allocator's memory every time,
         in the middle of a service.
         """
-        if not self.alive:  # torch refuses a pool after its last graph is gone
-            self.pool = torch.cuda.graph_pool_handle()
+        if not self.replays:
+            self.graphs.clear()
+            self.pool = torch.cuda.graph_pool_handle()  # torch refuses one after its last graph is gone
         graph = torch.cuda.CUDAGraph()
+        self.graphs.append(graph)
         self.stream.wait_stream(torch.cuda.current_stream())
         try:
             with torch.cuda.stream(self.stream):
@@ -207,10 +213,10 @@ class CudaCapture:
                     graph.capture_end()
         finally:  # without memory, too: the pass is run again, on the same cache
             torch.cuda.current_stream().wait_stream(self.stream)
-        self.alive.add(graph)
 
         def replay() -> torch.Tensor:
             graph.replay()
             return output
 
+        self.replays.add(replay)
         return replay

@@ -3,18 +3,31 @@
 A target has its users' requests, and clients to its drafters (StarSD, algorithm 1), or a drafter on its own device.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 
+import numpy as np
+import torch
+
+from specfleet.engine.decoding.block import BlockDrafter
+from specfleet.engine.decoding.cache import WARM_UP
 from specfleet.engine.decoding.draft import Drafter
+from specfleet.engine.decoding.eagle import EagleDrafter
+from specfleet.engine.decoding.feed import Nodes
+from specfleet.engine.decoding.graphs import MAX_GRAPHS, SIGHTS, bucket
+from specfleet.engine.decoding.lookup import LookupDrafter
 from specfleet.engine.decoding.models import CausalLM
+from specfleet.engine.decoding.slots import SlotCache
 from specfleet.engine.decoding.telemetry import timed
+from specfleet.engine.decoding.verify import Target
 from specfleet.engine.net.clock import now_s
 from specfleet.engine.net.content import DRAWN
 from specfleet.engine.net.socket_thread import RateLimitedLog
 from specfleet.engine.node.aligned import AlignedExecutor
-from specfleet.engine.node.build import load_target, new_drafter, new_finder, new_streams, new_target
+from specfleet.engine.node.build import AnyDrafter, load_target, new_drafter, new_finder, new_streams, new_target
 from specfleet.engine.node.executors import DraftExecutor, VerifyExecutor
 from specfleet.engine.node.node import HERE, Node, Site, clients_of_drafters, drafting_node, say_nothing
 from specfleet.engine.node.pending import PendingDrafts, repeats
@@ -23,7 +36,7 @@ from specfleet.engine.node.worker import device_lock
 from specfleet.engine.node.write_ahead_log import open_log, unfinished
 from specfleet.fleet.records.recorder import RecordedStation
 from specfleet.fleet.scenario.resolved import Fleet
-from specfleet.fleet.scenario.workload import streams_of
+from specfleet.fleet.scenario.workload import requests_of, streams_of
 from specfleet.fleet.stations.aligned import AlignedStation
 from specfleet.fleet.stations.build import verifier_station
 from specfleet.fleet.stations.star import admission_of
@@ -41,11 +54,13 @@ def drafter_node(fleet: Fleet, number: int = 0, lock_file: Path | None = None, s
     rows = sum(fleet.drafter_of(tag) == number for tag in streams)  # at the beginning; a router may change it
     admit = admission_of(fleet)
     rows = next((admitted for admitted in range(rows) if admit.refusal(admitted) is not None), rows)
-    drafter = new_drafter(fleet, room=(max(rows, 1), fleet.room.longest_row), number=number)
+    rows = max(rows, 1) + (fleet.drafters.warm_up.tokens_after(float("inf")) > 0)  # its tokens have a row of their own
+    drafter = new_drafter(fleet, room=(rows, fleet.room.longest_row), number=number)
     log = RateLimitedLog(site.say, now_s())
     say = None if site.say is say_nothing else lambda line: log.log(line, now_s())
     executor = DraftExecutor(drafter, new_streams(fleet), not fleet.in_turn, say)
     drafter.warm_up(WARM_UP_TOKENS)
+    rehearse(fleet, drafter, alone=True)
     inputs = (drafter.model.vocabulary, drafter.state_numbers) if isinstance(drafter, Drafter) else (0, 0)
     on_device = partial(timed, device=drafter.device)
     return drafting_node(fleet, number, executor, "real", site, *inputs, on_device, device_lock(lock_file))
@@ -105,10 +120,12 @@ def executor_of(
     target, opens = new_target(fleet, model, room, number, pool), new_streams(fleet, prompts)
     if not isinstance(station, AlignedStation):  # its rows stand in a rectangle
         target.warm_up(WARM_UP_TOKENS)
+        rehearse(fleet, target)
     if verifiers.drafts is None:
         pending, rejoins = PendingDrafts(repeats(fleet)), verifiers.patience.patience_s > 0
         return VerifyExecutor(target, opens, pending, fleet.drafters.kind == "eagle", signals, rejoins, fleet.in_turn)
     drafter, grants = new_drafter(fleet, model, room, pool=pool), station.grants
+    rehearse(fleet, drafter)
     watch = grants.stops if grants is not None and grants.allocation.watches else None
     if isinstance(station, AlignedStation):
         return AlignedExecutor(drafter, target, opens, station.rule, watch, signals)
@@ -118,3 +135,41 @@ def executor_of(
         executor.drawn = verifiers.rule if fleet.workload.temperature and verifiers.rule in DRAWN else ""
     executor.chooses = grants is not None and grants.chooses and fleet.needs == "signals"
     return executor
+
+
+def rehearse(fleet: Fleet, part: AnyDrafter | Target, alone: bool = False) -> None:
+    """Capture the graphs of a run's passes before time zero, so that it measures none; say how long that takes.
+
+    They are drafts and verifications at all lengths of a fleet's texts, of each row `alone` or of all together. Other
+    shapes wait for their second pass: of fewer rows, of rows that come and go, and of heads, which need states.
+    """
+    if isinstance(part, LookupDrafter | EagleDrafter) or fleet.workload.arrivals is not None:
+        return
+    model, cache, shape, longest = part.model, part.cache, fleet.drafters.shape, fleet.room.longest_row
+    if model.graphs is None or not isinstance(cache, SlotCache):
+        return
+    depth, begun_s, taps = min(fleet.drafters.depth, fleet.room.longest_draft), now_s(), ()
+    is_tree = shape.kind != "chain"
+    if isinstance(part, Target):
+        taps = part.taps
+        passes = {(1, False)} | {(1 + shape.nodes(level), is_tree) for level in range(1, depth + 1)}
+    else:  # what the cache lacks, with masks of a block; then the levels of a draft but the last one
+        levels = [shape.width] if shape.kind == "dynamic" else np.cumprod(shape.children(depth - 1)).tolist()
+        lacking = 2 * depth if isinstance(part, BlockDrafter) else 2
+        passes = {(tokens, False) for tokens in range(1, lacking + 1)} | {(level, is_tree) for level in levels}
+    rows = [WARM_UP - row for row in range(cache.rows_allocated)]
+    for row in rows:
+        cache.open(row)
+    widths = {min(bucket(width), longest) for width in range(int(requests_of(fleet).prompts.min()), longest + 1)}
+    groups = [[row] for row in rows] if alone else [rows]
+    # The widest first: the table of positions grows once.
+    for width, group, (tokens, branches), _ in product(sorted(widths)[::-1], groups, sorted(passes), range(SIGHTS)):
+        if len(model.graphs) < MAX_GRAPHS and tokens < width:
+            cache.lengths.update(dict.fromkeys(group, width - tokens))
+            seen = torch.ones(1, tokens, tokens, dtype=torch.bool, device=model.device)
+            nodes = Nodes(0, seen, seen[0, :1].long()) if branches else None
+            fed = torch.zeros(len(group) * tokens, dtype=torch.long, device=model.device)
+            model.feed(cache, group, fed, [tokens] * len(group), nodes, taps)
+    for row in rows[::-1]:  # the first row is the next to open
+        cache.close(row)
+    sys.stderr.write(f"{model.name}: {len(model.graphs)} CUDA graphs in {now_s() - begun_s:.1f} s\n")

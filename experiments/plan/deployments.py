@@ -224,10 +224,7 @@ def estimates(question: Question) -> tuple[list[Estimate], list[str]]:
 
 
 def _of_candidate(question: Question, candidate: Candidate) -> Iterator[Estimate]:
-    profile, tokens = candidate.base.profile, candidate.base.verifiers.kv_tokens
-    kv = profile.kv if isinstance(profile, HardwareProfile) else None
-    if kv is not None and tokens > (room := kv.tokens(candidate.method in ("head", "block", "beside"))):
-        raise InputError(f"plan: verifiers.kv_tokens = {tokens}: {candidate.target} has memory for {room}")
+    candidate = _within_memory(candidate)
     for depth in candidate.depths:
         single = Deployment(candidate, 1, depth, prefills=int(bool(candidate.base.verifiers.prefill)))
         fleet = resolve(single.scenario(Load(in_flight=1), candidate.base.workload.requests))
@@ -246,6 +243,22 @@ def _of_candidate(question: Question, candidate: Candidate) -> Iterator[Estimate
                     requests_per_s = question.load.per_s or question.load.at_once(made.replicas) / cycle_s
                     tokens_per_s = fleet.lengths.mean_answer * requests_per_s
                     yield Estimate(made, loaded, request_s, per_million_tokens(made.cost_per_hour, tokens_per_s))
+
+
+def _within_memory(candidate: Candidate) -> Candidate:
+    """Return a candidate with a stated KV cache that its devices hold, all of their memory used, the drafter beside it.
+
+    Raises InputError for a cache that they do not hold without a drafter.
+    """
+    profile, limits = candidate.base.profile, candidate.base.verifiers
+    kv = profile.kv if isinstance(profile, HardwareProfile) else None
+    if kv is None or not limits.kv_tokens:
+        return candidate
+    if limits.kv_tokens > (room := kv.tokens(used=1.0)):
+        raise InputError(f"plan: verifiers.kv_tokens = {limits.kv_tokens}: {candidate.target} has memory for {room}")
+    room = kv.tokens(candidate.method in ("head", "block", "beside"), used=1.0)
+    limits = msgspec.structs.replace(limits, kv_tokens=max(min(limits.kv_tokens, room), 1))
+    return msgspec.structs.replace(candidate, base=msgspec.structs.replace(candidate.base, verifiers=limits))
 
 
 def _sharings(question: Question, candidate: Candidate, fleet: Fleet) -> range:

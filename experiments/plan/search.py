@@ -29,6 +29,7 @@ FIRST, KEPT = 6, 3  # fleets of a method in the first look, and those that get n
 SLOW_FEW = 2  # the same of slow ones
 CLOSE = 0.05  # difference, as a share, up to which fleets get all seeds
 LEAST = {True: 1000, False: 96}  # requests of a simulation with arrivals, and in a closed loop, which varies less
+LONG = 2_000_000  # tokens of a compiled simulation above which a process pays
 SLOW_SHARE = 4  # fleets with slow simulations have so many times fewer requests
 ROUNDS = 6  # of neighbours, at most
 DEARER = 2.0  # times the cost of the best tokens up to which stars of other numbers of targets are shown
@@ -76,7 +77,7 @@ class Simulations:
         if load.per_s:
             in_flight = math.ceil(load.per_s / self.question.load.per_s * self.at_once)
         requests = requests_for(in_flight, LEAST[load.per_s > 0])
-        if fleet.is_slow:
+        if fleet.prefills:  # event by event
             requests = max(requests // SLOW_SHARE, ENOUGH * in_flight)
         return fleet.scenario(load, max(min(requests, most), in_flight))
 
@@ -84,7 +85,8 @@ class Simulations:
         """Give each fleet that many seeds; `done` is called after each simulation with the best fleet so far."""
         scenarios = {fleet.title: self.scenario(fleet) for fleet in fleets}
         wanted = [(title, seed) for title in scenarios for seed in range(len(self.values[title]), seeds)]
-        several = len(wanted) > 1 and any(fleet.is_slow for fleet in fleets)  # compiled ones are faster than processes
+        is_long = any(made.workload.requests * mean_lengths(made.workload)[1] > LONG for made in scenarios.values())
+        several = len(wanted) > 1 and (is_long or any(fleet.is_slow for fleet in fleets))
         workers = self.workers if several or isinstance(self.workers, str) else 1
         arguments = [(scenarios[title], self.first_seed + seed) for title, seed in wanted]
         names = [f"{resume_digest(scenario)} {seed}" for scenario, seed in arguments] if self.folder else []

@@ -63,7 +63,8 @@ def explore(
     model = given if isinstance(given, Geometric | BetaGeometric) else fit_beta_geometric(given)
     changed_keys = {key: toml(value) for key, value in pairs if value is not None}
     settings = settings_of(fleet, model) | {"scenario": name, "changes": changed_keys}
-    sources = f"Step times: {fleet.basis}, profile {fleet.profile}. Acceptance: {accepts(model, fleet.drafters.depth)}"
+    accepted = accepts(model, fleet.drafters.depth)  # until a slider moves
+    sources = f"At the start: step times {fleet.basis}, profile {fleet.profile}; acceptance: {accepted}"
     page = Template(_text("explore.html")).substitute(
         title=escape(fleet.name),
         sources=escape(f"{sources}{'' if model is given else ', fitted to what was recorded'}."),

@@ -1,6 +1,7 @@
 """The page of results: of a plan, a run, a sweep or a demo; the answer, its figures, its tables."""
 
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -284,7 +285,7 @@ def page_of(path: Path) -> ReportPage:
     """Return the page of the results at a path; InputError where they are of no known kind, or damaged."""
     if is_file(path):
         return plan_page(read_plan(path)) if path.suffix == ".json" else run_page(read_run(path))
-    if not path.is_dir():
+    if not os.path.isdir(path):  # as is_file: a name may be too long for a place
         raise InputError(f"{path}: is neither file nor folder; {ALLOWED}")
     if is_file(path / PLAN):
         return plan_page(read_plan(path / PLAN))

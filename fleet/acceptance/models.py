@@ -351,7 +351,7 @@ def _blocks_of(
         # Most sessions are short: creating a generator for each costs more than its numbers.
         deck, card = divmod(request, DECK)
         yield first_blocks(deck)[card]
-        for block in uniform_blocks(np.random.default_rng([root, request])):
+        for block in uniform_blocks(np.random.default_rng([root, request]), 8 * FIRST_BLOCK):
             yield lengths(block)
 
     return session_of_deck, first_blocks

@@ -35,13 +35,12 @@ def of_each(source: np.random.Generator, count: int) -> list[np.random.Generator
     return [source] if count == 1 else list(source.spawn(count))
 
 
-def uniform_blocks(rng: np.random.Generator) -> Iterator[NDArray[np.float64]]:
-    """Yield blocks of uniform numbers in [0, 1) without end; each is twice as long as the block before.
+def uniform_blocks(rng: np.random.Generator, size: int = SMALLEST) -> Iterator[NDArray[np.float64]]:
+    """Yield blocks of uniform numbers in [0, 1) without end; the first has `size`, each next one twice as many.
 
     The first blocks are small because a fleet has thousands of sources, most of which draw few numbers. The block
     length does not change the sequence of a generator that has a single source.
     """
-    size = SMALLEST
     while True:
         yield rng.random(size)
         size = min(2 * size, LARGEST)

@@ -19,7 +19,7 @@ def write_answer(answer: "Plan", folder: Path) -> list[str]:
     Returns the names of the files.
     """
     from specfleet.experiments.draw import draw
-    from specfleet.fleet.files import write_file, write_json
+    from specfleet.fleet.files import remove_files, write_file, write_json
     from specfleet.fleet.scenario.named_files import absolute
     from specfleet.fleet.scenario.writing import scenario_lines
 
@@ -28,7 +28,7 @@ def write_answer(answer: "Plan", folder: Path) -> list[str]:
     draw("plan", answer, folder / files[1])
     for old in folder.glob("[0-9]*-*.toml"):  # of an answer before
         if old.read_text().startswith(f"# {WRITTEN}"):
-            old.unlink()
+            remove_files(folder, old.name)
     for place, (row, scenario) in enumerate(zip(answer.best(), answer.scenarios, strict=True), 1):
         named = re.sub(r"[^\w.@-]+", "-", " ".join((f"{place} {row.method}", *[row.load] * (len(answer.loads) > 1))))
         files.append("chosen.toml" if scenario is answer.scenario else f"{named[:MOST_NAMED]}.toml")

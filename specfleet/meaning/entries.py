@@ -81,8 +81,7 @@ def explain(word: str) -> list[Entry]:
     key, _, last = sought.rpartition(".")
     matches = matches or [entry for entry in entries if key and entry.kind == "policy" and last in entry.names]
     if all(entry.kind.endswith("key") for entry in matches):  # policies and models name their keys
-        allowed = [entry for entry in entries if f'"{sought}"' in entry.facts.get("allowed", "")]
-        matches = list(dict.fromkeys([*matches, *allowed]))
+        matches += [one for one in entries if f'"{sought}"' in one.facts.get("allowed", "") and one not in matches]
     if matches:
         return matches
     names = {name for entry in entries for name in entry.names}

@@ -6,6 +6,8 @@ Like a CUDA graph it goes on reading and writing these after the cache has moved
 
 import gc
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -242,7 +244,7 @@ def test_graphs_are_dropped_with_their_table_of_positions(monkeypatch: pytest.Mo
 
 def test_the_number_of_graphs_stays_bounded(model: CausalLM, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphs, "MAX_GRAPHS", 3)
-    monkeypatch.setattr(graphs, "RESTED", 10)
+    monkeypatch.setattr(graphs, "LASTING", 16)
     recorder = Recorder(run_again)
     twins = Twins(model, recorder, 1, 64)
     twins.both(lambda cache: cache.open(0))
@@ -250,9 +252,60 @@ def test_the_number_of_graphs_stays_bounded(model: CausalLM, monkeypatch: pytest
         for _ in range(3):
             twins.feed([0], TEXT[0, :count].tolist(), [count])
             assert len(twins.graphs) <= 3
-    assert recorder.captured == 4  # at the fourth shape, no graph was unused for long enough
-    twins.feed([0], TEXT[0, :4].tolist(), [4])
-    assert (recorder.captured, len(twins.graphs)) == (5, 3)
+    assert recorder.captured == 3  # the three of the first 15 passes have not lasted yet
+    for captured in (3, 3, 4):  # the first pass drops them all
+        twins.feed([0], TEXT[0, :4].tolist(), [4])
+        assert recorder.captured == captured
+    assert len(twins.graphs) == 1
+
+
+class FakeGraph:
+    """In place of torch's: counts those that are destroyed, and fails to be instantiated if told so."""
+
+    destroyed = 0
+    full = False
+
+    def capture_begin(self, *_: object) -> None: ...
+
+    def capture_end(self) -> None:
+        if FakeGraph.full:
+            raise RuntimeError("CUDA error: out of memory")
+
+    def replay(self) -> None: ...
+
+    def __del__(self) -> None:
+        FakeGraph.destroyed += 1
+
+
+def test_no_graph_is_destroyed_while_another_is_used(model: CausalLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither by growth of one of two storages nor by a full device, which ends captures and no run."""
+    for name in ("Stream", "current_stream", "graph_pool_handle"):
+        monkeypatch.setattr(torch.cuda, name, MagicMock())
+    monkeypatch.setattr(torch.cuda, "stream", nullcontext)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
+    monkeypatch.setattr(FakeGraph, "destroyed", 0)
+    monkeypatch.setattr(model, "graphs", Graphs(graphs.CudaCapture()))
+
+    def feed(cache: RowCache, count: int) -> None:
+        for _ in range(2):
+            model.feed(cache, [0], torch.arange(count), [count])
+
+    caches = [model.new_cache(1, 64) for _ in range(2)]
+    for cache in caches:
+        cache.open(0)
+        feed(cache, 1)
+    caches[0].open(1)  # the storage moves
+    monkeypatch.setattr(FakeGraph, "full", True)
+    feed(caches[1], 2)
+    monkeypatch.setattr(FakeGraph, "full", False)
+    feed(caches[1], 3)
+    gc.collect()
+    assert (FakeGraph.destroyed, len(model.graphs)) == (0, 1)
+    caches[1].open(1)
+    gc.collect()
+    feed(caches[0], 1)
+    gc.collect()
+    assert (FakeGraph.destroyed, len(model.graphs)) == (3, 1)
 
 
 def test_only_repeated_shapes_are_captured(model: CausalLM) -> None:

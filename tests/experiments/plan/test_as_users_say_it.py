@@ -187,6 +187,16 @@ def test_a_cache_beyond_the_memory_is_refused() -> None:
         estimates(Question(tuple(candidates(TARGET, scenario=scenario)), Load(each=1)))
 
 
+def test_a_stated_cache_leaves_room_for_a_drafter() -> None:
+    """Measured without a drafter, as vLLM's that fills its devices."""
+    scenario = scenario_of(Scenario(workload=LENGTHS), {"verifiers.kv_tokens": 440_000})
+    made, left_out = estimates(Question(tuple(candidates(TARGET, "llama-3.2-1b", scenario=scenario)), Load(each=1)))
+    caches = {one.fleet.candidate.method: one.fleet.candidate.base.verifiers.kv_tokens for one in made}
+    assert not left_out
+    assert caches["none"] == 440_000
+    assert 100_000 < caches["beside"] < 440_000
+
+
 def test_arrivals_keep_their_burstiness() -> None:
     (one,) = candidates(TARGET)
     for burstiness, arrivals in ((0.5, Gamma(3.0, 0.5)), (1.0, Poisson(3.0))):

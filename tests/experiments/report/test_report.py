@@ -268,6 +268,7 @@ def test_other_files_are_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "text.parquet").write_text("no")
     for place, said in (
         (".", "holds no results; allowed: a run"), ("nowhere", "is neither file nor folder; allowed: a run"),
+        ("a" * 300, "is neither file nor folder"),
         ("other.json", "not a plan"), ("text.parquet", "text.parquet"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=said):

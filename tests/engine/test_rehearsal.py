@@ -1,0 +1,89 @@
+"""A node captures the graphs of its run before time zero; a recorder replaces graphs, see `test_graphs.py`."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specfleet.engine.decoding.graphs import Graphs
+from specfleet.engine.decoding.models import CausalLM
+from specfleet.engine.net.clock import now_s
+from specfleet.engine.node import build
+from specfleet.engine.node.build import with_positions
+from specfleet.engine.node.prompts import prompts_of
+from specfleet.engine.node.real import drafter_node, verifier_node
+from specfleet.engine.replayed.continuations import continuations_of
+from specfleet.engine.replayed.targets import ReplayedFleet
+from specfleet.fleet.scenario.resolve import resolve
+from tests.helpers.marks import slow
+from tests.helpers.pairs import pair_scenario
+from tests.helpers.plain import plain_outputs
+from tests.helpers.recorder import Recorder, run_again
+from tests.helpers.threads import Threads
+
+TEXTS = {"prompt_tokens": 40, "new_tokens": 40}  # prompts that are no chains to capture; two widths
+SHAPES = [{}, {"shape": {"kind": "tree", "branching": [2, 1]}}, slow({"shape": {"kind": "dynamic", "width": 3}})]
+
+WARMED = {"warm_up": {"policy": "after-idle", "idle_gap_s": 0.0, "tokens": 2}}
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    """Of the models that are loaded from now on, as on a GPU."""
+    shared, load = Recorder(run_again), build.load_model
+
+    def load_with_graphs(*arguments: Any, **more: Any) -> CausalLM:
+        model = load(*arguments, **more)
+        model.graphs = Graphs(shared)
+        return model
+
+    monkeypatch.setattr(build, "load_model", load_with_graphs)
+    return shared
+
+
+def texts(tiny: Path, requests: int) -> dict[str, Any]:
+    return {"workload": TEXTS | {"requests": requests, "prompts": str(tiny / "long-prompts.jsonl")}}
+
+
+@pytest.mark.parametrize("drafters", [*SHAPES, WARMED], ids=str)
+@pytest.mark.parametrize("count", [1, slow(16)])
+def test_a_drafter_captures_nothing_in_a_run(
+    tiny: Path, tmp_path: Path, recorder: Recorder, count: int, drafters: dict[str, Any]
+) -> None:
+    verifiers = {"kind": "replayed", "count": count, "verify": {"base_s": 0.001}}
+    tables = texts(tiny, 2 * count) | {"verifiers": verifiers, "drafters": drafters}
+    fleet = with_positions(resolve(pair_scenario(tiny, **tables)))
+    continuations = continuations_of(fleet, tmp_path)
+    recorder.captured = 0
+    drafter = drafter_node(fleet)
+    before = recorder.captured, recorder.replayed
+    targets = ReplayedFleet(fleet, {0: drafter.address}, continuations=continuations)
+    with Threads() as threads:
+        for node in (targets, drafter):
+            node.open()
+        serving = threads.start(lambda: drafter.serve(now_s()))
+        targets.wait_for_welcomes(30.0)
+        targets.serve(now_s())
+        drafter.stop()
+        serving.result()
+    assert recorder.captured == before[0] >= 2 * count
+    assert recorder.replayed > before[1] + 20 * count
+
+
+@pytest.mark.parametrize("drafters", SHAPES, ids=str)
+@pytest.mark.parametrize("rows", [1, slow(3)])
+def test_a_target_captures_nothing_in_a_run(
+    tiny: Path, recorder: Recorder, rows: int, drafters: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = texts(tiny, rows) | {"verifiers": {"count": 1}, "drafters": {"place": "target"} | drafters}
+    tables["workload"] |= {"streams": rows}
+    scenario = pair_scenario(tiny, **tables)
+    fleet = with_positions(resolve(scenario))
+    node = verifier_node(fleet, 0, prompts_of(fleet), {})
+    before = recorder.captured, recorder.replayed
+    assert sum(int(number) for number in re.findall(r": (\d+) CUDA graphs in", capsys.readouterr().err)) == before[0]
+    node.serve(now_s())
+    assert node.outputs == plain_outputs(scenario)
+    assert recorder.captured - before[0] <= (rows > 1) * 12  # of fewer rows, at the end
+    assert recorder.replayed > before[1] + 10
