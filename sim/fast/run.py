@@ -76,7 +76,7 @@ def served(fleet: Fleet, rows: int, take: Callable[[ServingArrays, StepLog], Non
 
     - `recorded`: whether it goes on to log rows when they are full for the first time, in the same log.
     """
-    arrays, need = serving_of(fleet, KEPT), ROWS
+    arrays, need = serving_of(fleet), ROWS
     most = len(arrays.slots.running) + 2  # parts of one step, and of all that run
     log = allocate_parts(2 * most + rows)
     while need != OVER:

@@ -1,7 +1,4 @@
-"""The input of metrics: a few tables, from a run's rows or directly from the compiled loop.
-
-The loop's tables equal those of its rows, value for value (`tests/sim/test_findings.py`).
-"""
+"""The input of metrics: a few tables, from a run's rows, or from the sums of a long simulation."""
 
 import math
 from collections.abc import Sequence
