@@ -51,7 +51,9 @@ def test_the_first_row_that_agrees_is_found(wanted: list[tuple[int, ...]], among
 
 @given(named)
 def test_a_packed_key_has_the_order_of_the_keys(rows: list[tuple[int, ...]]) -> None:
-    code = packed(*columns(rows)).tolist()
+    packed_keys, room = packed(*columns(rows))
+    code = packed_keys.tolist()
+    assert all(0 <= key < room for key in code)
     pairs = [(a, b) for a in range(len(rows)) for b in range(len(rows))]
     assert all((code[a] < code[b]) == (rows[a] < rows[b]) for a, b in pairs)
 

@@ -90,8 +90,8 @@ def packed(*keys: Column) -> tuple[Integers, int]:
         numbers = key.codes if isinstance(key, Words) else key
         low, span = int(numbers.min()), int(numbers.max()) - int(numbers.min()) + 1
         if room * span > DENSE * len(code):  # keys with gaps: ranks are smaller
-            (code, room), (numbers, span), low = _ranks(code, room), _ranks(numbers - low, span), 0
-        code = code * span + (numbers - low) if room > 1 else numbers.astype(np.int64) - low
+            (code, room), (numbers, span), low = _ranks(code, room), _ranks(numbers, span, low), 0
+        code = code * span + (numbers - low)
         room *= span
     return code, room
 
@@ -124,12 +124,13 @@ def _first_at(places: Integers, rows: Integers, count: int) -> Integers:
     return first
 
 
-def _ranks(code: Integers, room: int) -> tuple[Integers, int]:
-    """Return the rank of each of these integers below `room` among the distinct ones, and the number of these."""
+def _ranks(code: Integers, room: int, low: int = 0) -> tuple[Integers, int]:
+    """Return the rank of each integer, `low` or one of the `room - 1` next ones, among the distinct ones, and their
+    number."""
     if room > DENSE * len(code):
         distinct, ranks = np.unique(code, return_inverse=True)
         return ranks.astype(np.int64), len(distinct)
-    occurs = np.zeros(room, dtype=bool)
+    code, occurs = code - low if low else code, np.zeros(room, dtype=bool)
     occurs[code] = True
     count = int(np.count_nonzero(occurs))
     return (code if count == room else (np.cumsum(occurs) - 1)[code]), count
