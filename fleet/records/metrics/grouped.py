@@ -91,6 +91,14 @@ def packed(*keys: Column) -> tuple[Integers, int]:
         low, span = int(numbers.min()), int(numbers.max()) - int(numbers.min()) + 1
         if room * span > DENSE * len(code):  # keys with gaps: ranks are smaller
             (code, room), (numbers, span), low = _ranks(code, room), _ranks(numbers, span, low), 0
+            before = np.empty(span, dtype=np.int64)
+            before[numbers] = code
+            if np.array_equal(before[numbers], code):  # as a request is of one stream
+                order = np.argsort(before, kind="stable")
+                rank = np.empty_like(order)
+                rank[order] = np.arange(span)
+                code, room = rank[numbers], span
+                continue
         code = code * span + (numbers - low)
         room *= span
     return code, room
