@@ -23,7 +23,7 @@ def array_of(values: Sequence[Any] | NDArray[Any], kind: pa.DataType) -> pa.Arra
         words = list(dict.fromkeys(values))
         place = {word: number for number, word in enumerate(words)}
         codes = np.fromiter(map(place.__getitem__, values), dtype=np.int64, count=len(values))
-        return _of_words(words).take(array_of(codes, pa.int64()))
+        return spelled(codes, words)
     if pa.types.is_list(kind):
         ends = np.cumsum([0, *map(len, values)], dtype=np.int32)
         inner = array_of([number for row in values for number in row], kind.value_type)
@@ -49,10 +49,12 @@ def _numbers(array: pa.Array) -> NDArray[Any]:
     return np.from_dlpack(array)
 
 
-def _of_words(words: Sequence[str]) -> pa.Array:
-    encoded = [word.encode() for word in words]
+def spelled(numbers: Integers, names: Sequence[str]) -> pa.Array:
+    """Return an Arrow array of words from their places among `names`."""
+    encoded = [name.encode() for name in names]
     ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
-    return pa.Array.from_buffers(pa.string(), len(words), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))])
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.string(), len(names), buffers).take(array_of(numbers, pa.int64()))
 
 
 if TYPE_CHECKING:

@@ -41,16 +41,3 @@ def expand(_code: Array, texts: Array, streams: int, parts: Array, blocks: Array
             wholes[12, row] = 1 if event == REQUEST and part.epoch == 1 else 0
             wholes[13, row] = block.bytes
             row += 1
-
-
-@compiled_loop
-def spell(_code: Array, numbers: Array, letters: Array, starts: Array, ends: Array, text: Array) -> None:
-    """Write words by their numbers as Arrow does: the end of each, and their letters; word n is
-    `letters[starts[n]:starts[n + 1]]`."""
-    size = 0
-    for row in range(len(numbers)):
-        number = numbers[row]
-        for place in range(starts[number], starts[number + 1]):
-            text[size] = letters[place]
-            size += 1
-        ends[row + 1] = size

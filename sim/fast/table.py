@@ -1,19 +1,18 @@
 """The event table of the compiled loop, in parts or as columns."""
 
-from collections.abc import Sequence
 from functools import cache
-from itertools import chain, repeat
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 
-from specfleet.fleet.records.columns import Column, Table, Words, array_of, words_of
+from specfleet.fleet.records.columns import Column, Table, Words, array_of, spelled, words_of
 from specfleet.fleet.records.schema import SCHEMA, Row
 from specfleet.fleet.scenario.names import verifier_name
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.sim.fast.compiled import CODE, ready
 from specfleet.sim.fast.events import JOIN, Array
-from specfleet.sim.fast.logged import REALS, WHOLES, expand, spell
+from specfleet.sim.fast.logged import REALS, WHOLES, expand
 from specfleet.sim.fast.serving_arrays import ServingArrays
 from specfleet.sim.fast.serving_state import StepLog
 from specfleet.sim.fast.sharing_arrays import identity_lists
@@ -34,7 +33,7 @@ def names_of(fleet: Fleet) -> dict[str, list[str]]:
 
 
 def rows_of(fleet: Fleet, serving: ServingArrays, log: StepLog) -> Table:
-    """Return the rows of a log as numpy columns, the input of metrics."""
+    """Return the rows of a log as numpy columns, the input of metrics, which need no lists."""
     written, named, count = cache(lambda: columns_of(serving, log)), names_of(fleet), int(log.blocks["parts"].sum())
 
     def column(name: str) -> Column:
@@ -46,11 +45,9 @@ def rows_of(fleet: Fleet, serving: ServingArrays, log: StepLog) -> Table:
         value = "simulated" if name == "origin" else Row._field_defaults[name]
         if isinstance(value, str):
             return Words(np.zeros(count, dtype=np.int32), [value])
-        if isinstance(value, tuple):
-            return np.fromiter(repeat((), count), dtype=object)
         return np.full(count, value)
 
-    return Table(count, [name for name in SCHEMA.names if name != "identity"], column)
+    return Table(count, [field.name for field in SCHEMA if not pa.types.is_list(field.type)], column)
 
 
 def columns_of(serving: ServingArrays, log: StepLog) -> dict[str, Array]:
@@ -62,13 +59,6 @@ def columns_of(serving: ServingArrays, log: StepLog) -> dict[str, Array]:
     ready(expand, *arguments)(*arguments)
     written = dict(zip((*REALS, *WHOLES), (column[:rows] for column in chain(reals, wholes)), strict=True))
     return written | {"tag": serving.tags(written["request"])} if serving.sharing is not None else written
-
-
-def identities_of(serving: ServingArrays, written: dict[str, Array]) -> pa.Array:
-    """Return the identities of the requests that join in rows of a log, as an Arrow column."""
-    assert serving.sharing is not None
-    bounds, values = identity_lists(serving.sharing, np.where(written["event"] == JOIN, written["request"], -1))
-    return pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), pa.array(values))
 
 
 class EventTable:
@@ -83,11 +73,13 @@ class EventTable:
         written, columns = columns_of(serving, log), []
         for field in SCHEMA:
             if field.name == "identity" and serving.sharing is not None:
-                columns.append(identities_of(serving, written))
+                joined = np.where(written["event"] == JOIN, written["request"], -1)
+                bounds, values = identity_lists(serving.sharing, joined)
+                columns.append(pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), pa.array(values)))
             elif field.name not in written:
                 columns.append(self._constant(field, len(written["time_s"])))
             elif field.name in self.words:
-                columns.append(_spelled(written[field.name], self.words[field.name]))
+                columns.append(spelled(written[field.name], self.words[field.name]))
             else:
                 columns.append(array_of(written[field.name], field.type))
         return pa.table(columns, schema=SCHEMA)
@@ -97,14 +89,3 @@ class EventTable:
             value = "simulated" if field.name == "origin" else Row._field_defaults[field.name]
             self.constants[field.name] = pa.repeat(pa.scalar(value, type=field.type), count)
         return self.constants[field.name].slice(0, count)
-
-
-def _spelled(numbers: Array, names: Sequence[str]) -> pa.Array:
-    """Return an Arrow column of words from their places among `names`."""
-    words = [name.encode() for name in names]
-    starts, letters = np.cumsum([0, *map(len, words)], dtype=np.int32), np.frombuffer(b"".join(words), dtype=np.uint8)
-    ends = np.zeros(len(numbers) + 1, dtype=np.int32)
-    text = np.empty(len(numbers) * max(map(len, words)), dtype=np.uint8)  # more than is used, thus never in memory
-    arguments = CODE, numbers, letters, starts, ends, text
-    ready(spell, *arguments)(*arguments)
-    return pa.StringArray.from_buffers(len(numbers), pa.py_buffer(ends), pa.py_buffer(text))

@@ -32,7 +32,7 @@ from specfleet.fleet.scenario.workload import Request, streams_of
 from specfleet.sim import run as runs
 from specfleet.sim.fast import run, serving_arrays, sharing_arrays, table
 from specfleet.sim.fast.choice import unsupported_in
-from specfleet.sim.fast.logged import expand, spell
+from specfleet.sim.fast.logged import expand
 from specfleet.sim.fast.run import simulate_findings, simulate_records
 from specfleet.sim.fast.serving import run_serving
 from specfleet.sim.fast.serving_cache import link_all
@@ -256,8 +256,8 @@ def test_the_loop_is_compiled_once_more_for_shared_texts(monkeypatch: pytest.Mon
     talks = {"streams": 8, "conversations": {"turns": 2}}
     for verifiers, workload in (({"prefix_cache": True}, {}), ({}, talks), ({"prefix_cache": True}, talks)):
         simulate(star(verifiers=verifiers, workload=workload), path="fast")
-    loops: tuple[Any, ...] = (run_serving, link_all, expand, spell)
-    assert [len(loop.overloads) for loop in loops] == [2, 1, 1, 1]
+    loops: tuple[Any, ...] = (run_serving, link_all, expand)
+    assert [len(loop.overloads) for loop in loops] == [2, 1, 1]
 
 
 def test_sweep_cells_of_the_loop_keep_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:

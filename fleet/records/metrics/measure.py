@@ -369,7 +369,8 @@ def _batching(window: Window, steps: Table, commits: Table) -> dict[str, Metric]
     metrics = {}
     for kind in ("draft", "verify", "realign"):
         of_kind = steps.where(steps.kind.among(kind))
-        metrics[f"{kind}_share"] = window.ratio(window.sums(of_kind.ended_s, of_kind.duration_s), all_s, "share of time")
+        kind_s = window.sums(of_kind.ended_s, of_kind.duration_s)
+        metrics[f"{kind}_share"] = window.ratio(kind_s, all_s, "share of time")
     drafted = steps.kind.among("draft")
     realigned = np.append(steps.kind.among("realign"), False)[Groups(steps.station).before()]  # -1: no step before
     rounds, grouped = (

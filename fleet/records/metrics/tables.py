@@ -110,19 +110,19 @@ def rounds_of(rows: Table) -> Table:
             return reached_s
         return reached_s - (at(sent.time_s, first_in(sent, later)) - at(routed.time_s, first_in(routed, later)))
 
-    begins, ends = first_in(begun), first_in(verified)
-    begun_s, arrived_s, verified_s = at(begun.time_s, begins), at(came.time_s, first_in(came)), at(verified.time_s, ends)
-    returned_s, began_waiting_s = asked_s(1), asked_s()
+    begins, ends, asked, returned_s = first_in(begun), first_in(verified), asked_s(), asked_s(1)
+    begun_s, verified_s = at(begun.time_s, begins), at(verified.time_s, ends)
+    arrived_s = at(came.time_s, first_in(came))
     return_s, at_target_s = returned_s - drafts.time_s, verified_s - arrived_s
     named = drafts.named(
         tag="tag", request="request", epoch="epoch", drafted_s="time_s", service_s="duration_s", draft_tokens="tokens"
     )
     return named.plus(
-        asked_s=began_waiting_s, begun_s=begun_s, idle_gap_s=at(begun.idle_gap_s, begins), arrived_s=arrived_s,
+        asked_s=asked, begun_s=begun_s, idle_gap_s=at(begun.idle_gap_s, begins), arrived_s=arrived_s,
         verified_s=verified_s, verify_s=at(verified.duration_s, ends),
-        acceptance_length=at(verified.accepted, ends), returned_s=returned_s, wait_s=begun_s - began_waiting_s,
+        acceptance_length=at(verified.accepted, ends), returned_s=returned_s, wait_s=begun_s - asked,
         return_s=return_s, at_target_s=at_target_s, communication_s=return_s - at_target_s,
-        round_s=returned_s - began_waiting_s,
+        round_s=returned_s - asked,
     )  # fmt: skip
 
 
