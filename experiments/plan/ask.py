@@ -142,10 +142,26 @@ def plan(
     notes += [RAMP.format(load.text, more, LARGE) for load in loads if (more := ramp_requests(load, talks)) > LARGE]
     questions = [Question(tuple(candidates), load, goals, budget, replicas, drafters) for load in loads]
     workers, folder, share = cluster or jobs or os.cpu_count() or 1, Path(out) if out else None, read_shard(shard, out)
-    by_load = [find(question, workers, done, folder, share) for question in questions]
-    notes = [*_shared_acceptance(candidates, by_load), *notes]
+    by_load, beyond = _carried(questions, lambda question: find(question, workers, done, folder, share))
+    loads = [search.question.load for search in by_load]
+    notes = [*_shared_acceptance(candidates, by_load), *notes, *beyond]
     title = f"shard {shard} of the methods, {_title(asked, loads)}" if shard else _title(asked, loads)
     return _answer(title, by_load, unit, serving, notes)
+
+
+def _carried(
+    questions: Sequence[Question], search: Callable[[Question], Simulations]
+) -> tuple[list[Simulations], list[str]]:
+    """Return the searches of the loads that some fleet carries, and notes on the others; InputError if none does."""
+    found, beyond = list[Simulations](), list[InputError]()
+    for question in questions:
+        try:
+            found.append(search(question))
+        except InputError as error:
+            beyond.append(error)
+    if not found:
+        raise beyond[0]
+    return found, [f"left out: {error}" for error in beyond]
 
 
 def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool, said: Sequence[str]) -> Plan:

@@ -185,22 +185,25 @@ def _carried(search: Simulations, rows: Sequence[Row]) -> Iterator[str]:
     load, fleet = search.question.load, next((best for best in search.best if best.drafters), None)
     if fleet is None or load.per_s:
         return
-    each, rates, tokens, rises = round(load.at_once(fleet.replicas) / fleet.replicas), dict[int, float](), [], True
+    each, rates, rises = round(load.at_once(fleet.replicas) / fleet.replicas), dict[int, float](), True
+    tokens = list[float]()
     while rises and (count := 2 ** len(rates)) <= max(min(MOST_SHARING, MAX_IN_FLIGHT // each), 1):
         alike = msgspec.structs.replace(fleet, replicas=count, sharing=count)
         known = search.values.get(alike.title) if load.each else None
         values = (known or [simulated(search.scenario(alike, Load(each=each)))])[0]
         rates[count] = values["rounds_per_s"]
-        tokens.append(f"{values['throughput'] / count:.0f}")
+        tokens.append(values["throughput"] / count)
         rises = rates[count] > (1 + INDIFFERENT) * rates.get(count // 2, 0.0)
     most = max(rates, key=lambda count: rates[count])
     full = f"{'is at least' if rises else '='} {math.ceil(rates[most] / max(rates[1], 1e-9))} ({rates[most]:.4g} "
     full += f"rounds/s with {most} targets over {rates[1]:.4g} with one); tokens/s a target with "
     plain = [row.tokens_per_s / row.targets for row in rows if not row.depth and row.target == fleet.candidate.target]
     late = "decodes a token without it" if fleet.late == "decode" else "waits for it"
-    full += f"{', '.join(map(str, rates))} targets: {', '.join(tokens)}"
+    full += f"{', '.join(map(str, rates))} targets: {', '.join(f'{rate:.0f}' for rate in tokens)}"
     full += "".join(f"; {rate:.0f} without speculation" for rate in plain)
-    said = f"simulated at depth {fleet.depth}; a request with a late draft {late}"
+    full += ": its drafts gain nothing" * (max(tokens) <= (1 + INDIFFERENT) * max(plain, default=0.0))
+    said = f"simulated at depth {fleet.depth}; the drafter takes all that wait in one pass, where a star's takes one; "
+    said += f"a request with a late draft {late}"
     yield f"carries: one {fleet.candidate.name}, {each} in flight at each target: N_full {full} ({said})"
 
 

@@ -197,6 +197,15 @@ def test_a_stated_cache_leaves_room_for_a_drafter() -> None:
     assert 100_000 < caches["beside"] < 440_000
 
 
+def test_a_load_that_nothing_carries_leaves_the_others() -> None:
+    asked: dict[str, Any] = {"target": "llama-3.1-8b", "devices": "1xh100", "jobs": 1}
+    found = specfleet.plan(Scenario(workload=LENGTHS), arrivals=[1.0, 1e5], **asked)
+    assert found.loads == ("1/s",)
+    assert any(note.startswith("left out: 1e+05/s: these devices carry") for note in found.notes)
+    with pytest.raises(InputError, match="these devices carry"):
+        specfleet.plan(Scenario(workload=LENGTHS), arrivals=[1e5, 2e5], **asked)
+
+
 def test_arrivals_keep_their_burstiness() -> None:
     (one,) = candidates(TARGET)
     for burstiness, arrivals in ((0.5, Gamma(3.0, 0.5)), (1.0, Poisson(3.0))):
