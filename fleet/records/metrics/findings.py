@@ -50,24 +50,21 @@ class Findings(msgspec.Struct, frozen=True):
 
 def findings_of(run: Run) -> Findings:
     """Return the findings of a run from its rows."""
-    header = run.header
-    return findings_of_rows(header.fleet, run.columns(), header.devices, header.steps)
+    findings = msgspec.structs.replace(findings_of_rows(run.header.fleet, run.columns()), devices=run.header.devices)
+    return findings if run.header.steps else msgspec.structs.replace(findings, rounds=None, verified=None)
 
 
-def findings_of_rows(
-    fleet: Fleet, rows: Table, devices: tuple[DeviceCurve, ...] = (), stepwise: bool = True
-) -> Findings:
-    """Return the findings of a fleet from its rows; `stepwise`: whether they have its steps."""
+def findings_of_rows(fleet: Fleet, rows: Table) -> Findings:
+    """Return the findings of a fleet from its rows."""
     rows = tables.numbered_on(rows)
     commits, steps = tables.commits_of(rows), steps_of(rows)
     requests = requests_table(fleet, rows, commits)
     drafting, known = tables.at_drafter(steps) | steps.kind.among("draft"), ~np.isnan(steps.begun_s)
     findings = Findings(
         fleet=fleet, commits=commits, requests=requests, end_s=end_of(fleet, requests, commits), steps=steps,
-        draft_steps=steps.where(drafting & known), other_steps=steps.where(~drafting & known), devices=devices,
-        rows=rows,
+        draft_steps=steps.where(drafting & known), other_steps=steps.where(~drafting & known), rows=rows,
     )  # fmt: skip
-    if not fleet.drafters.count or not stepwise:
+    if not fleet.drafters.count:
         return findings
     verified = tables.verifications_of(rows)
     # A draft that goes on ends with its verification.

@@ -28,7 +28,7 @@ class Groups:
     @cached_property
     def first(self) -> Integers:
         """The first row of each group; `key[groups.first]` are the groups' keys."""
-        return _first_at(self.of, np.arange(len(self.of)), len(self))
+        return _first_at(self.of, len(self))
 
     @property
     def is_first(self) -> Bools:
@@ -42,11 +42,6 @@ class Groups:
         """The rows, group after group."""
         # Numpy sorts numbers of up to 16 bits in linear time.
         return np.argsort(self.of.astype(np.min_scalar_type(len(self))), kind="stable")
-
-    def first_of(self, mask: Bools) -> Integers:
-        """Return each group's first row for which a mask over the rows is true; -1 if none."""
-        rows = np.flatnonzero(mask)
-        return _first_at(self.of[rows], rows, len(self))
 
     def counts(self) -> Integers:
         """Number of rows of each group."""
@@ -62,11 +57,12 @@ class Groups:
 
     def largest(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return each group's largest value."""
-        return self._reduced(np.maximum, values)
+        starts = np.cumsum(self.counts()) - self.counts()
+        return np.maximum.reduceat(values[self.order], starts) if len(self) else values[:0]
 
     def smallest(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return each group's smallest value."""
-        return self._reduced(np.minimum, values)
+        return -self.largest(-values)
 
     def before(self) -> Integers:
         """Return the row before each row in its group, shape (rows,); -1 for a group's first."""
@@ -74,11 +70,6 @@ class Groups:
         rows[self.order[1:]] = self.order[:-1]
         rows[self.first] = -1
         return rows
-
-    def _reduced(self, function: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
-        starts = np.cumsum(self.counts()) - self.counts()
-        reduced: NDArray[Any] = function.reduceat(values[self.order], starts) if len(self) else values[:0]
-        return reduced
 
 
 def packed(*keys: Column) -> tuple[Integers, int]:
@@ -94,10 +85,7 @@ def packed(*keys: Column) -> tuple[Integers, int]:
             before = np.empty(span, dtype=np.int64)
             before[numbers] = code
             if np.array_equal(before[numbers], code):  # as a request is of one stream
-                order = np.argsort(before, kind="stable")
-                rank = np.empty_like(order)
-                rank[order] = np.arange(span)
-                code, room = rank[numbers], span
+                code, room = np.argsort(np.argsort(before, kind="stable"))[numbers], span
                 continue
         code = code * span + (numbers - low)
         room *= span
@@ -113,28 +101,23 @@ def find(wanted: Sequence[NDArray[Any]], among: Sequence[NDArray[Any]]) -> Integ
     if room > DENSE * len(code):
         code, room = _ranks(code, room)
     there = code[count:]
-    return _first_at(there, np.arange(len(there)), room)[code[:count]]
+    return _first_at(there, room)[code[:count]]
 
 
 def at(values: NDArray[Any], rows: Integers) -> Floats:
     """Return the values of these rows; NaN for row -1."""
-    if not len(values):
-        return np.full(len(rows), np.nan)
-    chosen = values[rows].astype(np.float64, copy=False)
-    chosen[rows < 0] = np.nan
-    return chosen
+    return np.append(values, np.nan)[rows]
 
 
-def _first_at(places: Integers, rows: Integers, count: int) -> Integers:
-    """Return the first of the rows at each of so many places; -1 if none."""
+def _first_at(places: Integers, count: int) -> Integers:
+    """Return the first row at each of so many places; -1 if none."""
     first = np.full(count, -1)
-    first[places[::-1]] = rows[::-1]  # the last of several assignments to one index stays
+    first[places[::-1]] = np.arange(len(places))[::-1]  # the last of several assignments to one index stays
     return first
 
 
 def _ranks(code: Integers, room: int, low: int = 0) -> tuple[Integers, int]:
-    """Return the rank of each integer, `low` or one of the `room - 1` next ones, among the distinct ones, and their
-    number."""
+    """Return the ranks of integers among the distinct ones, so many from `low` on are possible; and their number."""
     if room > DENSE * len(code):
         distinct, ranks = np.unique(code, return_inverse=True)
         return ranks.astype(np.int64), len(distinct)
