@@ -5,6 +5,7 @@ simulation.
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ def array_of(values: Sequence[Any] | NDArray[Any], kind: pa.DataType) -> pa.Arra
         words = list(dict.fromkeys(values))
         place = {word: number for number, word in enumerate(words)}
         codes = np.fromiter(map(place.__getitem__, values), dtype=np.int64, count=len(values))
-        return _of_words(words).take(array_of(codes, pa.int64()))
+        return spelled(codes, words)
     if pa.types.is_list(kind):
         ends = np.cumsum([0, *map(len, values)], dtype=np.int32)
         inner = array_of([number for row in values for number in row], kind.value_type)
@@ -48,10 +49,12 @@ def _numbers(array: pa.Array) -> NDArray[Any]:
     return np.from_dlpack(array)
 
 
-def _of_words(words: Sequence[str]) -> pa.Array:
-    encoded = [word.encode() for word in words]
+def spelled(numbers: Integers, names: Sequence[str]) -> pa.Array:
+    """Return an Arrow array of words from their places among `names`."""
+    encoded = [name.encode() for name in names]
     ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
-    return pa.Array.from_buffers(pa.string(), len(words), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))])
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.string(), len(names), buffers).take(array_of(numbers, pa.int64()))
 
 
 if TYPE_CHECKING:
@@ -75,8 +78,10 @@ class Words:
 
     def having(self, matcher: Callable[[str], bool]) -> Bools:
         """Return which rows have a word for which `matcher` is true; it is called once for each word."""
-        matches = np.array([matcher(word) for word in self.words], dtype=bool)
-        chosen: Bools = matches[self.codes] if matches.any() else np.zeros(len(self.codes), dtype=bool)
+        matches = [matcher(word) for word in self.words]
+        if sum(matches) == 1:  # comparing is faster than looking up
+            return np.equal(self.codes, matches.index(True))
+        chosen: Bools = np.array(matches, dtype=bool)[self.codes] if any(matches) else np.zeros(len(self), dtype=bool)
         return chosen
 
     def among(self, *words: str) -> Bools:
@@ -131,7 +136,8 @@ class Table:
 
     def __init__(self, rows: int, names: Sequence[str], column: Callable[[str], Column | Series]) -> None:
         self._rows = rows
-        self._column = column
+        self._column = cache(column)
+        self._of_event: dict[str, Table] = {}
         self.names = tuple(names)
 
     @classmethod
@@ -158,7 +164,18 @@ class Table:
         if picked.dtype == bool and picked.all():
             return self
         rows = np.flatnonzero(picked) if picked.dtype == bool else picked
-        return Table(len(rows), self.names, lambda name: getattr(self, name)[rows])
+        column = self._column  # not the table, which may keep this one
+        return Table(len(rows), self.names, lambda name: column(name)[rows])
+
+    def of_event(self, event: str) -> "Table":
+        """Return the rows of an event; all calls return the same table."""
+        if event not in self._of_event:
+            self._of_event[event] = self.where(self.event.among(event))
+        return self._of_event[event]
+
+    def named(self, **names: str) -> "Table":
+        """Return the table of some columns, by new names and their present ones."""
+        return Table(self._rows, tuple(names), lambda name: getattr(self, names[name]))
 
     def plus(self, **columns: Column | Series) -> "Table":
         """Return the table with further columns, or replaced ones."""

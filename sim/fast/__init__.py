@@ -7,7 +7,6 @@
    `serving_ends.py`, `serving_drafters.py` and `serving_times.py`; `events.py` has its heap and its messages. `run.py`
    drives it. Where texts share something, it is compiled once more, with `serving_cache.py`; `sharing_arrays.py` lays
    that out.
-4. `logged.py`, compiled, makes columns from its log; `table.py` makes the event table from them, and
-   `serving_findings.py` tables of metrics.
+4. `logged.py`, compiled, makes columns from its log, the input of metrics; `table.py` makes the event table from them.
 5. `sums.py` sums in the loop what metrics need; `streamed.py` makes the tables of long simulations from that.
 """

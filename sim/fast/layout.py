@@ -16,8 +16,6 @@ A_TEXT = np.dtype([  # a request, by number
     ("leave_bytes", SMALL),
 ], align=True)  # fmt: skip
 
-A_TIMES = np.dtype([(name, REAL) for name in ("joined_s", "first_s", "last_s")])  # of a request: see `requests_table`
-
 A_WAY = np.dtype([  # one direction of a link; its messages are a ring of `room` places from `start` on
     ("station", SMALL),  # the receiver
     ("link", SMALL),  # number of its mean times
@@ -37,7 +35,7 @@ A_LINK = np.dtype([  # distinct mean times of links
 A_MESSAGE = np.dtype([
     *((name, SMALL) for name in ("kind", "stream", "request")),
     ("bytes", WHOLE),
-    *((name, SMALL) for name in ("epoch", "base", "tokens", "round")),
+    *((name, SMALL) for name in ("epoch", "base", "tokens")),
 ], align=True)  # fmt: skip
 
 AN_EVENT = np.dtype([("time_s", REAL), ("order", WHOLE), ("event", WHOLE), ("subject", WHOLE)])
@@ -58,8 +56,7 @@ A_ROW = np.dtype([  # a stream at a serving target; of arrivals, an open request
     ("length", SMALL),  # place of its next acceptance length
     ("lengths_to", SMALL),
     ("drawn", SMALL),  # lengths drawn for its request
-    ("round", SMALL),  # number of its last draft among those of all streams
-    ("drafted_epoch", SMALL),  # its epoch then
+    ("drafted_epoch", SMALL),  # its epoch at its last draft
     ("granted", TRUTH),  # whether it drafts after the running step, or elsewhere once a stale draft has come
     ("drafter", SMALL),  # elsewhere, -1 for none
     ("down", SMALL),  # directions of its link
@@ -71,7 +68,6 @@ A_ROW = np.dtype([  # a stream at a serving target; of arrivals, an open request
     ("epoch_there", SMALL),
     ("base_there", SMALL),
     ("tail_there", SMALL),
-    ("round_there", SMALL),
     ("behind_there", SMALL),  # next stream in the queue, -1 for none
     ("waits_there", TRUTH),
     ("begun", TRUTH),  # whether its request has been in a step
@@ -176,16 +172,13 @@ AN_ATTENTION = np.dtype([
     (name, REAL) for name in ("read_s", "pair_s", "window", "long_from", "long_pair", "long_write")
 ])  # fmt: skip
 
-A_PART = np.dtype([  # a row's part of a step, or a request that joins
-    *((name, SMALL) for name in ("stream", "request", "epoch", "base", "tokens", "accepted", "kind")),
-    ("round", SMALL),  # number of the round that a draft begins, a verification ends, or a drafter serves; else -1
-])  # fmt: skip
+# A row's part of a step, or a request that joins.
+A_PART = np.dtype([(name, SMALL) for name in ("stream", "request", "epoch", "base", "tokens", "accepted", "kind")])
 
 A_BLOCK = np.dtype([  # rows of the event table at one time: a join, a message, a start or an end of a step
     ("time_s", REAL),
     ("duration_s", REAL),
-    ("begun_s", REAL),  # of the step, and the idle time before it
-    ("gap_s", REAL),
+    ("gap_s", REAL),  # idle time before the step
     ("bytes", WHOLE),  # of a message
     *((name, SMALL) for name in ("station", "seq", "event", "step")),
     ("first", SMALL),  # of its parts, and their number
@@ -204,7 +197,6 @@ A_SERVING_CLOCK = np.dtype([  # state of the loop; one record
     ("logs", WHOLE),  # 1 if it logs rows, not only the parts of running steps
     ("parts", WHOLE),  # of the log
     ("blocks", WHOLE),
-    ("rounds", WHOLE),
     ("first_done_s", REAL),  # when the first stream ended its last request
 ])  # fmt: skip
 

@@ -3,21 +3,20 @@
 from specfleet.sim.fast.compiled import compiled_loop
 from specfleet.sim.fast.events import DONE, JOIN, REQUEST, START, Array
 
-REALS = ("time_s", "duration_s", "idle_gap_s", "begun_s", "gap_s")
+REALS = ("time_s", "duration_s", "idle_gap_s")
 WHOLES = (
     "station", "event", "kind", "seq", "step", "tag", "request", "epoch", "base", "tokens", "goal", "accepted", "flag",
-    "payload_bytes", "round", "left",
+    "payload_bytes",
 )  # fmt: skip
-FURTHER = ("begun_s", "gap_s", "round", "left")  # behind those of the event table; `left`: tokens to the goal
 
 
 @compiled_loop
 def expand(_code: Array, texts: Array, streams: int, parts: Array, blocks: Array, reals: Array, wholes: Array) -> None:
-    """Write the rows of some blocks of a log, shapes (REALS, rows) and (WHOLES, rows), or without the last two of each.
+    """Write the rows of a log, shapes (REALS, rows) and (WHOLES, rows).
 
     - `streams`: of a closed loop.
     """
-    row, further = 0, len(reals) == len(REALS)
+    row = 0
     for number in range(len(blocks)):
         block = blocks[number]
         event = block.event
@@ -41,20 +40,4 @@ def expand(_code: Array, texts: Array, streams: int, parts: Array, blocks: Array
             wholes[11, row] = part.accepted if event == DONE else 0
             wholes[12, row] = 1 if event == REQUEST and part.epoch == 1 else 0
             wholes[13, row] = block.bytes
-            if further:
-                reals[3, row], reals[4, row] = block.begun_s, block.gap_s
-                wholes[14, row], wholes[15, row] = part.round, texts[request].goal - part.base
             row += 1
-
-
-@compiled_loop
-def spell(_code: Array, numbers: Array, letters: Array, starts: Array, ends: Array, text: Array) -> None:
-    """Write words by their numbers as Arrow does: the end of each, and their letters; word n is
-    `letters[starts[n]:starts[n + 1]]`."""
-    size = 0
-    for row in range(len(numbers)):
-        number = numbers[row]
-        for place in range(starts[number], starts[number + 1]):
-            text[size] = letters[place]
-            size += 1
-        ends[row + 1] = size

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from specfleet.fleet.records.metrics.findings import Findings
+from specfleet.fleet.records.metrics.findings import Findings, findings_of_rows
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.workload import check_records, requests_of
 from specfleet.sim.fast.compiled import CODE, ready
@@ -13,11 +13,10 @@ from specfleet.sim.fast.events import BLOCKS, LENGTHS, OVER, PLACES, RATIOS, ROW
 from specfleet.sim.fast.layout import A_BLOCK, A_PART
 from specfleet.sim.fast.serving import run_serving
 from specfleet.sim.fast.serving_arrays import ServingArrays, serving_of, with_messages, with_rows
-from specfleet.sim.fast.serving_findings import findings_of_log, rows_of
 from specfleet.sim.fast.serving_state import StepLog
 from specfleet.sim.fast.sharing_arrays import with_blocks
 from specfleet.sim.fast.streamed import streamed_findings
-from specfleet.sim.fast.table import EventTable
+from specfleet.sim.fast.table import EventTable, rows_of
 
 FIRST_ROOM, ROOM = 1 << 12, 1 << 17  # blocks of the smallest log, and rows of a batch
 KEPT = 1 << 18  # rows up to which metrics come from a whole log
@@ -41,12 +40,14 @@ def simulate_findings(fleet: Fleet, take: Callable[[pa.Table], None] | None = No
     def log_full(arrays: ServingArrays, log: StepLog) -> None:
         if take is not None:
             take(table.rows(arrays, log))
-        logs.append(log if logs else StepLog(*map(np.copy, log)))  # the loop writes over it
+            log = log if logs else StepLog(*map(np.copy, log))  # the loop writes over it
+        logs.append(log)
 
     arrays = served(fleet, KEPT, log_full, recorded=take is not None)
+    rows = rows_of(fleet, arrays, logs[0])
     if len(logs) == 1 and arrays.clocks["logs"][0]:
-        return findings_of_log(fleet, arrays, logs[0])
-    return streamed_findings(fleet, arrays, rows_of(fleet, arrays, logs[0], logs[0].blocks))
+        return findings_of_rows(fleet, rows)
+    return streamed_findings(fleet, arrays, rows)
 
 
 def _advance(arrays: ServingArrays, log: StepLog) -> tuple[ServingArrays, int]:
@@ -75,7 +76,7 @@ def served(fleet: Fleet, rows: int, take: Callable[[ServingArrays, StepLog], Non
 
     - `recorded`: whether it goes on to log rows when they are full for the first time, in the same log.
     """
-    arrays, need = serving_of(fleet, KEPT), ROWS
+    arrays, need = serving_of(fleet), ROWS
     most = len(arrays.slots.running) + 2  # parts of one step, and of all that run
     log = allocate_parts(2 * most + rows)
     while need != OVER:

@@ -51,13 +51,12 @@ def is_ready(station: Record, texts: Array, streams: Array, slots: Slots, limits
 @compiled
 def log_part(
     log: StepLog, clock: Record, stream: int, request: int, epoch: int, kind: int, base: int, tokens: int
-) -> Record:  # fmt: skip
+) -> None:  # fmt: skip
     """Log a part of a step that starts, a request that joins, or a message that arrives."""
     part = log.parts[clock.parts]
     clock.parts += 1
     part.stream, part.request, part.epoch, part.base, part.tokens = stream, request, epoch, base, tokens
-    part.kind, part.accepted, part.round = kind, 0, -1
-    return part
+    part.kind, part.accepted = kind, 0
 
 
 @compiled
@@ -67,7 +66,7 @@ def log_block(
     """Log rows of the event table: those of these parts; `size`: of a message, in bytes."""
     block = log.blocks[clock.blocks]
     clock.blocks += 1
-    block.time_s, block.begun_s, block.gap_s = clock.now_s, station.begun_s, station.idle_gap_s
+    block.time_s, block.gap_s = clock.now_s, station.idle_gap_s
     block.duration_s, block.bytes = station.duration_s - station.ending_s, size
     block.station, block.seq, block.event, block.first, block.parts = here, station.written, event, first, parts
     block.step = station.steps_started if event in (events.START, events.DONE) else 0
@@ -208,10 +207,7 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
                 row = streams[stream]
                 if station.is_drafter:
                     base = int(slots.context[place])
-                    part = log_part(
-                        log, clock, stream, row.open_there, row.epoch_there, kind, base, slots.tokens[place]
-                    )
-                    part.round = row.round_there
+                    log_part(log, clock, stream, row.open_there, row.epoch_there, kind, base, slots.tokens[place])
                 else:
                     base = row.computed if kind in (events.PREFILL, events.CHUNK) else row.committed
                     if sharing is not None and kind in (events.PREFILL, events.CHUNK) and not row.begun:
@@ -265,8 +261,7 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
             station = stations[here]
             if clock.logs == 1:
                 request, epoch, base = message.request, message.epoch, message.base
-                part = log_part(log, clock, message.stream, request, epoch, events.NO_STEP, base, message.tokens)
-                part.round = message.round
+                log_part(log, clock, message.stream, request, epoch, events.NO_STEP, base, message.tokens)
                 log_block(log, clock, station, here, message.kind, clock.parts - 1, 1, message.bytes)
             if message.kind == events.DRAFT:
                 receive_draft(texts, streams, station, slots, wires, numbers, heap, clock, message)
@@ -288,9 +283,9 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
             work = PROMPTS if first == events.DRAFT_PREFILL else work
             add_step(sums, station, here, clock.now_s, work, first == events.VERIFY)
             if station.is_drafter:
-                end_group(streams, station, wires, numbers, heap, clock, log, sums)
+                end_group(streams, station, slots, wires, numbers, heap, clock, log, sums)
             elif station.step in (events.DRAFTING, events.DRAFT_PREFILL):
-                end_draft_step(texts, streams, station, slots, limits, heap, clock, log, sums, sharing)
+                end_draft_step(texts, streams, station, slots, limits, heap, clock, sums, sharing)
             else:
                 end_target_step(texts, streams, station, slots, limits, wires, numbers, heap, clock, log, sums, sharing)
         if not is_ready(station, texts, streams, slots, limits):

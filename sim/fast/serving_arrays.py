@@ -62,10 +62,8 @@ class ServingArrays(NamedTuple):
         return self.sharing.tags[requests]
 
 
-def serving_of(fleet: Fleet, timed: int) -> ServingArrays:
+def serving_of(fleet: Fleet) -> ServingArrays:
     """Lay out serving targets in their initial state.
-
-    - `timed`: most requests of a run that keeps their times.
 
     Raises InputError as the SimPy path does, for a bad workload file or acceptance model.
     """
@@ -88,7 +86,7 @@ def serving_of(fleet: Fleet, timed: int) -> ServingArrays:
     if M:
         numbers = np.arange(count)
         set_sizes(fleet, texts, numbers % fleet.streams if fleet.streams else requests.conversations, numbers)
-    slots, clocks = _slots(fleet, stations, homes, count, timed), np.zeros(1, dtype=layout.A_SERVING_CLOCK)
+    slots, clocks = _slots(fleet, stations, homes, count), np.zeros(1, dtype=layout.A_SERVING_CLOCK)
     rows = np.zeros(fleet.streams, dtype=layout.A_ROW)
     rows["open_there"] = rows["ended_s"] = -1
     rows["request"] = rows["order"] = np.arange(fleet.streams)
@@ -222,7 +220,7 @@ def _set_steps(
             station[name] = laws.add(step)
 
 
-def _slots(fleet: Fleet, stations: Array, homes: Array, requests: int, timed: int) -> Slots:
+def _slots(fleet: Fleet, stations: Array, homes: Array, requests: int) -> Slots:
     """Return empty places for the rows of each station, and all first requests in order of arrival."""
     limits, streams = _limits(fleet), fleet.streams or requests
     most = [limits.group if station["is_drafter"] else limits.max_num_seqs for station in stations]
@@ -231,10 +229,9 @@ def _slots(fleet: Fleet, stations: Array, homes: Array, requests: int, timed: in
     places = np.minimum(at_most, most).astype(np.int64)
     stations["start"] = np.cumsum(places) - places
     running, works, members, ended, kinds, tokens = (np.zeros(places.sum(), dtype=np.int32) for _ in range(6))
-    fed, context = (np.zeros(places.sum()) for _ in range(2))
+    fed, context, waits_s = (np.zeros(places.sum()) for _ in range(3))
     arrivals = np.arange(max(fleet.streams, 1), dtype=np.int32)
-    times = np.zeros(requests if requests <= timed else 1, dtype=layout.A_TIMES)
-    return Slots(running, works, members, ended, kinds, tokens, fed, context, arrivals, homes, times)
+    return Slots(running, works, members, ended, kinds, tokens, fed, context, waits_s, arrivals, homes)
 
 
 def _limits(fleet: Fleet) -> Limits:

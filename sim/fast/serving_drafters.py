@@ -23,7 +23,7 @@ def request_draft(
         size = wires.request_bytes[row.committed - row.requested]
     message = send(wires, numbers, heap, clock, row.up, size)
     message.kind, message.stream, message.request = events.REQUEST, stream, row.request
-    message.epoch, message.base, message.tokens, message.round = row.epoch, row.committed, -1, -1
+    message.epoch, message.base, message.tokens = row.epoch, row.committed, -1
     row.requested, row.unanswered = row.committed, row.epoch
 
 
@@ -35,7 +35,7 @@ def send_leave(
     row = streams[stream]
     message = send(wires, numbers, heap, clock, row.up, texts[row.request].leave_bytes)
     message.kind, message.stream, message.request = events.LEAVE, stream, row.request
-    message.epoch, message.base, message.tokens, message.round = 0, 0, 0, -1
+    message.epoch, message.base, message.tokens = 0, 0, 0
 
 
 @compiled_inline
@@ -87,7 +87,7 @@ def receive_draft(
             row.granted = False
             request_draft(texts, streams, wires, numbers, heap, clock, stream)
         return
-    row.drafts, row.round, row.arrived_s, row.at_target_s = message.tokens, message.round, clock.now_s, -1.0
+    row.drafts, row.arrived_s, row.at_target_s = message.tokens, clock.now_s, -1.0
     if row.passed > 0:
         drop_drafts(texts, streams, target, slots, wires, numbers, heap, clock, stream, row.passed)
     else:
@@ -106,8 +106,7 @@ def receive_request(drafter: Record, streams: Array, clock: Record, message: Rec
     row.asked_s, row.drafted_s = clock.now_s, -1.0
     row.catches_up = row.tail_there > 0 and row.tail_there == message.base - row.base_there - 1
     row.open_there, row.epoch_there, row.base_there = message.request, message.epoch, message.base
-    row.tail_there, row.round_there, row.behind_there, row.waits_there = 0, clock.rounds, -1, True
-    clock.rounds += 1
+    row.tail_there, row.behind_there, row.waits_there = 0, -1, True
     if drafter.first < 0:
         drafter.first = stream
     else:
@@ -172,21 +171,21 @@ def plan_group(drafter: Record, streams: Array, slots: Slots, limits: Limits, no
         if row.wait_s < 0:  # it is in a step of its group for the first time
             row.wait_s = now_s - row.asked_s
         slots.members[place], slots.kinds[place], slots.tokens[place] = stream, drafter.step, tokens
-        slots.fed[place], slots.context[place] = tokens, context
+        slots.fed[place], slots.context[place], slots.waits_s[place] = tokens, context, row.wait_s
         drafter.members += 1
 
 
 @compiled_inline
 def end_group(
-    streams: Array, drafter: Record, wires: Wires, numbers: Numbers, heap: Array, clock: Record, log: StepLog,
-    sums: Sums,
+    streams: Array, drafter: Record, slots: Slots, wires: Wires, numbers: Numbers, heap: Array, clock: Record,
+    log: StepLog, sums: Sums,
 ) -> None:  # fmt: skip
     """Send the drafts of a step, except for sessions that left while it ran; or note their prefills."""
     for number in range(drafter.members):
         part = log.parts[drafter.logged + number]
         row = streams[part.stream]
         if drafter.step == events.DRAFTING:
-            add_round(sums, drafter, clock.now_s, part.tokens, row.wait_s)
+            add_round(sums, drafter, clock.now_s, part.tokens, slots.waits_s[drafter.start + number])
         if row.open_there != part.request:
             continue
         if drafter.step == events.PREFILL:
@@ -194,6 +193,5 @@ def end_group(
         elif row.epoch_there == part.epoch:
             row.tail_there, row.drafted_s = part.tokens, clock.now_s
             message = send(wires, numbers, heap, clock, row.down, wires.draft_bytes[part.tokens])
-            message.kind, message.stream = events.DRAFT, part.stream
-            message.request, message.round = part.request, part.round
+            message.kind, message.stream, message.request = events.DRAFT, part.stream, part.request
             message.epoch, message.base, message.tokens = part.epoch, part.base, part.tokens

@@ -59,8 +59,6 @@ def send_results(
         row = streams[stream]
         if row.epoch == 1:
             row.first_s = clock.now_s
-        times = slots.times[row.request % len(slots.times)]
-        times.joined_s, times.first_s, times.last_s = row.joined_s, row.first_s, clock.now_s
         add_request(sums, row, texts[row.request], clock.now_s, limits.streams)
         if limits.streams > 0:
             next_request(texts, streams, slots, limits, heap, clock, sharing, stream)
@@ -108,8 +106,7 @@ def end_target_step(  # noqa: C901, PLR0912 (calls with many arrays, one for eac
         if kind == events.VERIFY:  # of a late draft, the text has passed the first tokens
             accepted = max(min(numbers.lengths[stream, row.length], row.share_drafts + row.passed) - row.passed, 0)
             row.length += 1
-            part = log.parts[target.logged + place - start]
-            part.accepted, part.round = accepted, row.round
+            log.parts[target.logged + place - start].accepted = accepted
             row.at_target_s = clock.now_s - row.arrived_s
             gained = min(accepted + 1, request.goal - row.committed)
             add_verified(sums, target, clock.now_s, row.share_drafts, accepted, gained)
@@ -151,17 +148,15 @@ def end_target_step(  # noqa: C901, PLR0912 (calls with many arrays, one for eac
 
 @compiled_inline
 def end_draft_step(
-    texts: Array, streams: Array, target: Record, slots: Slots, limits: Limits, heap: Array, clock: Record,
-    log: StepLog, sums: Sums, sharing: Sharing | None,
+    texts: Array, streams: Array, target: Record, slots: Slots, limits: Limits, heap: Array, clock: Record, sums: Sums,
+    sharing: Sharing | None,
 ) -> None:  # fmt: skip
     """Let drafts wait for their verification, and the results of the step before leave."""
     for place in range(target.start, target.start + target.members):
         stream, tokens = slots.members[place], slots.tokens[place]
         row = streams[stream]
         if target.step == events.DRAFTING and row.epoch != row.drafted_epoch:  # parts of a prompt may draft again
-            log.parts[target.logged + place - target.start].round = row.round = clock.rounds
             row.drafted_epoch = row.epoch
-            clock.rounds += 1
             add_round(sums, target, clock.now_s, tokens, -1.0)
         if row.granted:
             if row.epoch == 1:

@@ -56,9 +56,9 @@ class Slots(NamedTuple):
     - `running`: streams in order of admission, or the group of a drafter; `works`: those with work, in its order;
       `members`: those in the step.
     - `ended`: streams whose requests are complete, until their results leave, after the draft.
-    - `kinds`, `tokens`: of the parts of the members; `fed`, `context`: tokens of these in one pass.
+    - `kinds`, `tokens`: of the parts of the members; `fed`, `context`: tokens of these in one pass; `waits_s`: of
+      requests for drafts.
     - `arrivals`: the ring of streams with a next request, by time; `homes`: those of arrivals, in turn.
-    - `times`: of requests, if there is room for all.
     """
 
     running: Array
@@ -69,9 +69,9 @@ class Slots(NamedTuple):
     tokens: Array
     fed: Array
     context: Array
+    waits_s: Array
     arrivals: Array
     homes: Array
-    times: Array
 
 
 class Sharing(NamedTuple):

@@ -85,7 +85,7 @@ def _steps(totals: Array) -> Table:
     both = np.concatenate(list(kinds.values()))
     words = _words(list(kinds), len(totals))
     return Table.of(
-        time_s=np.tile(totals[:, of.TIME_S], 3), duration_s=Series(both[:, 0], both[:, 1]), kind=words, station=words
+        ended_s=np.tile(totals[:, of.TIME_S], 3), duration_s=Series(both[:, 0], both[:, 1]), kind=words, station=words
     )
 
 

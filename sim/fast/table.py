@@ -1,18 +1,18 @@
-"""The event table of the compiled loop, in parts."""
+"""The event table of the compiled loop, in parts or as columns."""
 
-from collections.abc import Sequence
+from functools import cache
 from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 
-from specfleet.fleet.records.columns import array_of
+from specfleet.fleet.records.columns import Column, Table, Words, array_of, spelled, words_of
 from specfleet.fleet.records.schema import SCHEMA, Row
 from specfleet.fleet.scenario.names import verifier_name
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.sim.fast.compiled import CODE, ready
 from specfleet.sim.fast.events import JOIN, Array
-from specfleet.sim.fast.logged import REALS, WHOLES, expand, spell
+from specfleet.sim.fast.logged import REALS, WHOLES, expand
 from specfleet.sim.fast.serving_arrays import ServingArrays
 from specfleet.sim.fast.serving_state import StepLog
 from specfleet.sim.fast.sharing_arrays import identity_lists
@@ -32,23 +32,33 @@ def names_of(fleet: Fleet) -> dict[str, list[str]]:
     return {"station": station_names(fleet), "event": EVENTS, "kind": KINDS}
 
 
-def columns_of(serving: ServingArrays, log: StepLog, blocks: Array, further: bool = False) -> dict[str, Array]:
-    """Return the rows of some blocks of a log, column by column, perhaps with `FURTHER` ones; words as numbers."""
-    rows = int(blocks["parts"].sum())
+def rows_of(fleet: Fleet, serving: ServingArrays, log: StepLog) -> Table:
+    """Return the rows of a log as numpy columns, the input of metrics, which need no lists."""
+    written, named, count = cache(lambda: columns_of(serving, log)), names_of(fleet), int(log.blocks["parts"].sum())
+
+    def column(name: str) -> Column:
+        if name in named:
+            return words_of(written()[name], named[name])
+        if name in (*REALS, *WHOLES):
+            numbers: Column = written()[name]
+            return numbers
+        value = "simulated" if name == "origin" else Row._field_defaults[name]
+        if isinstance(value, str):
+            return Words(np.zeros(count, dtype=np.int32), [value])
+        return np.full(count, value)
+
+    return Table(count, [field.name for field in SCHEMA if not pa.types.is_list(field.type)], column)
+
+
+def columns_of(serving: ServingArrays, log: StepLog) -> dict[str, Array]:
+    """Return the rows of a log, column by column; words as numbers."""
+    rows = int(log.blocks["parts"].sum())
     room = (-(-rows // 8) | 1) * 8  # an odd number of cache lines: columns do not displace each other
-    names = [columns if further else columns[:-2] for columns in (REALS, WHOLES)]
-    reals, wholes = np.empty((len(names[0]), room)), np.empty((len(names[1]), room), dtype=np.int64)
-    arguments = CODE, serving.texts, serving.limits.streams, log.parts, blocks, reals, wholes
+    reals, wholes = np.empty((len(REALS), room)), np.empty((len(WHOLES), room), dtype=np.int64)
+    arguments = CODE, serving.texts, serving.limits.streams, *log, reals, wholes
     ready(expand, *arguments)(*arguments)
-    written = {name: column[:rows] for name, column in zip(chain(*names), chain(reals, wholes), strict=True)}
+    written = dict(zip((*REALS, *WHOLES), (column[:rows] for column in chain(reals, wholes)), strict=True))
     return written | {"tag": serving.tags(written["request"])} if serving.sharing is not None else written
-
-
-def identities_of(serving: ServingArrays, written: dict[str, Array]) -> pa.Array:
-    """Return the identities of the requests that join in rows of a log, as an Arrow column."""
-    assert serving.sharing is not None
-    bounds, values = identity_lists(serving.sharing, np.where(written["event"] == JOIN, written["request"], -1))
-    return pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), pa.array(values))
 
 
 class EventTable:
@@ -60,14 +70,16 @@ class EventTable:
 
     def rows(self, serving: ServingArrays, log: StepLog) -> pa.Table:
         """Return the rows of a log, without copies of its columns."""
-        written, columns = columns_of(serving, log, log.blocks), []
+        written, columns = columns_of(serving, log), []
         for field in SCHEMA:
             if field.name == "identity" and serving.sharing is not None:
-                columns.append(identities_of(serving, written))
+                joined = np.where(written["event"] == JOIN, written["request"], -1)
+                bounds, values = identity_lists(serving.sharing, joined)
+                columns.append(pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), pa.array(values)))
             elif field.name not in written:
                 columns.append(self._constant(field, len(written["time_s"])))
             elif field.name in self.words:
-                columns.append(_spelled(written[field.name], self.words[field.name]))
+                columns.append(spelled(written[field.name], self.words[field.name]))
             else:
                 columns.append(array_of(written[field.name], field.type))
         return pa.table(columns, schema=SCHEMA)
@@ -77,14 +89,3 @@ class EventTable:
             value = "simulated" if field.name == "origin" else Row._field_defaults[field.name]
             self.constants[field.name] = pa.repeat(pa.scalar(value, type=field.type), count)
         return self.constants[field.name].slice(0, count)
-
-
-def _spelled(numbers: Array, names: Sequence[str]) -> pa.Array:
-    """Return an Arrow column of words from their places among `names`."""
-    words = [name.encode() for name in names]
-    starts, letters = np.cumsum([0, *map(len, words)], dtype=np.int32), np.frombuffer(b"".join(words), dtype=np.uint8)
-    ends = np.zeros(len(numbers) + 1, dtype=np.int32)
-    text = np.empty(len(numbers) * max(map(len, words)), dtype=np.uint8)  # more than is used, thus never in memory
-    arguments = CODE, numbers, letters, starts, ends, text
-    ready(spell, *arguments)(*arguments)
-    return pa.StringArray.from_buffers(len(numbers), pa.py_buffer(ends), pa.py_buffer(text))

@@ -1,4 +1,4 @@
-"""The compiled loop writes the rows of the SimPy path, and gives the same tables and metrics without them."""
+"""The compiled loop writes the rows of the SimPy path, and gives the same metrics without their table."""
 
 from itertools import chain
 from pathlib import Path
@@ -26,18 +26,19 @@ from specfleet.fleet.records.replay import replay
 from specfleet.fleet.records.run import Run, counted
 from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.scenario.workload import Request, streams_of
 from specfleet.sim import run as runs
 from specfleet.sim.fast import run, serving_arrays, sharing_arrays, table
 from specfleet.sim.fast.choice import unsupported_in
-from specfleet.sim.fast.logged import expand, spell
+from specfleet.sim.fast.logged import expand
 from specfleet.sim.fast.run import simulate_findings, simulate_records
 from specfleet.sim.fast.serving import run_serving
 from specfleet.sim.fast.serving_cache import link_all
-from specfleet.sim.fast.serving_findings import rows_of
 from specfleet.sim.fast.serving_state import StepLog
 from specfleet.sim.fast.streamed import streamed_findings
+from specfleet.sim.fast.table import rows_of
 from specfleet.sim.run import observe, simulate
 from tests.helpers.compiled_fleets import fleets_with_drafters, plain_stars, serving_fleets, sharing_fleets
 from tests.helpers.marks import slow
@@ -59,13 +60,11 @@ def in_words(column: Any) -> list[Any]:
     return (column if column.dtype == object else np.asarray(column, dtype=float)).tolist()
 
 
-def check_tables(table: Table | None, expected: Table | None) -> None:
-    """Columns of the table are equal, bit for bit."""
-    assert (table is None) == (expected is None)
-    if table is not None and expected is not None:
-        assert len(table) == len(expected)
-        for name in table.names:
-            assert str(in_words(getattr(table, name))) == str(in_words(getattr(expected, name))), name
+def check_rows(rows: Table, expected: Table) -> None:
+    """Columns of the rows are equal, bit for bit."""
+    assert len(rows) == len(expected)
+    for name in rows.names:
+        assert str(in_words(getattr(rows, name))) == str(in_words(getattr(expected, name))), name
 
 
 def check(scenario: Scenario) -> None:
@@ -78,16 +77,14 @@ def check(scenario: Scenario) -> None:
     assert by_loop.digest() == by_simpy.digest()
     assert replay(by_loop) == []
     expected, findings = findings_of(by_loop), simulate_findings(fleet)
-    tables = ("commits", "requests", "rounds", "verified", "draft_steps", "other_steps")
-    for name in (*tables, "rows"):
-        check_tables(getattr(findings, name), getattr(expected, name))
+    check_rows(findings.rows, expected.rows)
     assert measured(findings) == measured(expected)
 
 
 @pytest.mark.parametrize("fleets", [plain_stars, serving_fleets, fleets_with_drafters, sharing_fleets])
 @settings(suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_the_loop_makes_the_rows_of_simpy_and_their_tables(fleets: Any, data: st.DataObject) -> None:
+def test_the_loop_makes_the_rows_of_simpy_and_their_metrics(fleets: Any, data: st.DataObject) -> None:
     check(data.draw(fleets()))
 
 
@@ -135,19 +132,24 @@ def values_of(metric: Metric) -> list[float]:
     return [metric.value, metric.low, metric.high, *(part.value for part in metric.percentiles.values())]
 
 
+def summed(fleet: Fleet) -> dict[str, Metric]:
+    """Return the metrics from the loop's sums."""
+    logs: list[StepLog] = []
+    arrays = run.served(fleet, 1 << 16, lambda _arrays, log: logs.append(log), recorded=True)
+    return measure(streamed_findings(fleet, arrays, rows_of(fleet, arrays, logs[0])))
+
+
 @pytest.mark.parametrize("fleets", [plain_stars, serving_fleets, fleets_with_drafters, sharing_fleets])
 @settings(suppress_health_check=list(HealthCheck), max_examples=30)
 @given(data=st.data())
 def test_sums_of_the_loop_are_those_of_its_rows(fleets: Any, data: st.DataObject) -> None:
-    fleet, logs = resolve(data.draw(fleets())), list[StepLog]()
-    arrays = run.served(fleet, 1 << 16, lambda _arrays, log: logs.append(log), recorded=True)
-    rows = rows_of(fleet, arrays, logs[0], logs[0].blocks)
-    expected, summed = simulate_findings(fleet), streamed_findings(fleet, arrays, rows)
+    fleet = resolve(data.draw(fleets()))
+    expected = simulate_findings(fleet)
     try:
         metrics = measure(expected)
     except InputError:
         return
-    found = measure(summed)
+    found = summed(fleet)
     apart = {"speedup"} if len(fleet.verifiers.times) > 1 else set()  # it counts streams, not requests
     apart |= {name for name in ("bottleneck",) if name in metrics and metrics[name].value == 0}  # steps take no time
     apart |= set(SHIFTED)  # of a round at the window's edge
@@ -162,10 +164,16 @@ def test_drafts_beside_prompts_of_their_group_wait_for_these() -> None:
     drafters, verifiers = {"group": {"policy": "batch", "most": 8}}, {"count": 1, "max_num_seqs": 8}
     workload = {"requests": 60, "streams": 8, "new_tokens": {"low": 5, "high": 30}}
     fleet = resolve(star(profile=profile, drafters=drafters, verifiers=verifiers, workload=workload))
-    logs = list[StepLog]()
-    arrays = run.served(fleet, 1 << 16, lambda _arrays, log: logs.append(log), recorded=True)
-    summed = measure(streamed_findings(fleet, arrays, rows_of(fleet, arrays, logs[0], logs[0].blocks)))
-    assert summed["wait_s"].value == pytest.approx(measure(simulate_findings(fleet))["wait_s"].value)
+    assert summed(fleet)["wait_s"].value == pytest.approx(measure(simulate_findings(fleet))["wait_s"].value)
+
+
+def test_drafts_of_texts_that_ended_keep_their_waits() -> None:
+    """They end after the next request has taken their place."""
+    profile = {"draft": {"base_s": 0.3}, "verify": {"base_s": 0.0}, "decode": {"base_s": 0.1}}
+    workload = {"requests": 40, "prompt_tokens": 1, "new_tokens": 3, "arrivals": {"process": "poisson", "per_s": 4.0}}
+    drafters, verifiers = {"count": 2}, {"count": 1, "max_num_seqs": 256, "late": "decode"}
+    fleet = resolve(star(profile=profile, drafters=drafters, verifiers=verifiers, workload=workload))
+    assert summed(fleet)["wait_s"].value == pytest.approx(measure(simulate_findings(fleet))["wait_s"].value)
 
 
 def test_long_simulations_measure_what_their_rows_say(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,8 +256,8 @@ def test_the_loop_is_compiled_once_more_for_shared_texts(monkeypatch: pytest.Mon
     talks = {"streams": 8, "conversations": {"turns": 2}}
     for verifiers, workload in (({"prefix_cache": True}, {}), ({}, talks), ({"prefix_cache": True}, talks)):
         simulate(star(verifiers=verifiers, workload=workload), path="fast")
-    loops: tuple[Any, ...] = (run_serving, link_all, expand, spell)
-    assert [len(loop.overloads) for loop in loops] == [2, 1, 1, 1]
+    loops: tuple[Any, ...] = (run_serving, link_all, expand)
+    assert [len(loop.overloads) for loop in loops] == [2, 1, 1]
 
 
 def test_sweep_cells_of_the_loop_keep_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:

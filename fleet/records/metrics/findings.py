@@ -1,7 +1,4 @@
-"""The input of metrics: a few tables, from a run's rows or directly from the compiled loop.
-
-The loop's tables equal those of its rows, value for value (`tests/sim/test_findings.py`).
-"""
+"""The input of metrics: a few tables, from a run's rows, or from the sums of a long simulation."""
 
 import math
 from collections.abc import Sequence
@@ -22,12 +19,12 @@ class Findings(msgspec.Struct, frozen=True):
 
     - `commits`, `rounds`, `verified`: see `tables.py`; the last two are None without a drafter.
     - `requests`: see `requests_table`.
-    - `draft_steps`: the drafts, and all steps of stations that only draft; `other_steps`: the rest; see `steps_of`.
+    - `steps`: finished steps, or sums of those by kind; see `steps_of`.
+    - `draft_steps`: the drafts, and all steps of stations that only draft; `other_steps`: the rest.
     - `end_s`: end of the measurement window; see `window_of`.
     - `devices`: measured counters of devices.
     - `rows`: the run's rows.
-    - `steps`, `inside`: finished steps of targets that draft themselves, by kind, and changes of the number of requests
-      in the system; None if they follow from `rows`.
+    - `inside`: changes of the number of requests in the system; None if they follow from `rows`.
     - `prompts`: as they begin, with the tokens that a prefix cache has; None if they follow from `rows`.
     - `opened_s`: when each stream opened; empty if `rows` say it.
 
@@ -38,6 +35,7 @@ class Findings(msgspec.Struct, frozen=True):
     fleet: Fleet
     commits: Table
     requests: Table
+    steps: Table
     draft_steps: Table
     other_steps: Table
     end_s: float
@@ -45,7 +43,6 @@ class Findings(msgspec.Struct, frozen=True):
     rounds: Table | None = None
     verified: Table | None = None
     devices: tuple[DeviceCurve, ...] = ()
-    steps: Table | None = None
     inside: Table | None = None
     prompts: Table | None = None
     opened_s: Sequence[float] | Floats = ()
@@ -53,16 +50,21 @@ class Findings(msgspec.Struct, frozen=True):
 
 def findings_of(run: Run) -> Findings:
     """Return the findings of a run from its rows."""
-    rows, fleet = tables.numbered_on(run.columns()), run.header.fleet
-    commits = tables.commits_of(rows)
+    findings = msgspec.structs.replace(findings_of_rows(run.header.fleet, run.columns()), devices=run.header.devices)
+    return findings if run.header.steps else msgspec.structs.replace(findings, rounds=None, verified=None)
+
+
+def findings_of_rows(fleet: Fleet, rows: Table) -> Findings:
+    """Return the findings of a fleet from its rows."""
+    rows = tables.numbered_on(rows)
+    commits, steps = tables.commits_of(rows), steps_of(rows)
     requests = requests_table(fleet, rows, commits)
-    drafting = tables.at_drafter(rows) | rows.kind.among("draft")
+    drafting, known = tables.at_drafter(steps) | steps.kind.among("draft"), ~np.isnan(steps.begun_s)
     findings = Findings(
-        fleet=fleet, commits=commits, requests=requests, end_s=end_of(fleet, requests, commits),
-        draft_steps=steps_of(rows.where(drafting)), other_steps=steps_of(rows.where(~drafting)),
-        devices=run.header.devices, rows=rows,
+        fleet=fleet, commits=commits, requests=requests, end_s=end_of(fleet, requests, commits), steps=steps,
+        draft_steps=steps.where(drafting & known), other_steps=steps.where(~drafting & known), rows=rows,
     )  # fmt: skip
-    if not fleet.drafters.count or not run.header.steps:
+    if not fleet.drafters.count:
         return findings
     verified = tables.verifications_of(rows)
     # A draft that goes on ends with its verification.
@@ -91,7 +93,7 @@ def requests_table(fleet: Fleet, rows: Table, commits: Table) -> Table:
     """
     requests, left_s = tables.requests_of(commits), tables.left_s_of(fleet, rows, commits)
     named = commits.tag[requests.first], commits.request[requests.first]
-    joins, refusals = (rows.where(rows.event.among(event)) for event in ("join", "refusal"))
+    joins, refusals = rows.of_event("join"), rows.of_event("refusal")
     joined, tokens = find(named, (joins.tag, joins.request)), requests.sums(commits.committed)
     finished = tokens == at(joins.goal - joins.tokens, joined)
     return Table.of(
@@ -103,12 +105,10 @@ def requests_table(fleet: Fleet, rows: Table, commits: Table) -> Table:
 
 
 def steps_of(rows: Table) -> Table:
-    """Return one row for each finished step, in order of their ends: station, kind, begun_s and ended_s in seconds."""
-    begun, done = (rows.where(rows.event.among(event)) for event in ("start", "done"))
-    ended = done.where(np.sort(Groups(done.station, done.step).first))
-    steps = Groups(begun.station, begun.step)
-    named = begun.station.codes[steps.first], begun.step[steps.first]
-    place = find((ended.station.codes, ended.step), named)
-    begun_s = at(begun.time_s[steps.first], place)
-    table = Table.of(station=ended.station, kind=ended.kind, begun_s=begun_s, ended_s=ended.time_s)
-    return table.where(~np.isnan(begun_s))
+    """Return one row for each finished step, in order of their ends: station, kind, begun_s (NaN if unknown), ended_s
+    and duration_s, in seconds."""
+    begun, done = rows.of_event("start"), rows.of_event("done")
+    ended = done.where(Groups(done.station, done.step).is_first)
+    place = find((ended.station.codes, ended.step), (begun.station.codes, begun.step))
+    named = ended.named(station="station", kind="kind", ended_s="time_s", duration_s="duration_s")
+    return named.plus(begun_s=at(begun.time_s, place))

@@ -1,4 +1,4 @@
-"""Groups of rows with equal keys: one sort, then statistics for each group."""
+"""Groups of rows with equal keys: numbered without a sort where keys leave few gaps, then statistics for each group."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -10,50 +10,42 @@ from numpy.typing import ArrayLike, NDArray
 from specfleet.fleet.records.columns import Bools, Column, Integers, Words
 
 Floats = NDArray[np.float64]
-MAX_KEY = 2**62  # limit of a packed key, so that it is an int64
+DENSE = 4  # places for each row, up to which keys are looked up in a table
 
 
 class Groups:
     """The rows of a table in groups of equal keys; groups are in the order of their keys.
 
-    - `first`, shape (groups,): first row of each group; `key[groups.first]` are the groups' keys.
+    - `of`, shape (rows,): the group of each row.
     """
 
     def __init__(self, *keys: Column) -> None:
-        codes = packed(*keys)
-        self.order: Integers = np.argsort(codes, kind="stable")
-        ordered = codes[self.order]
-        begins = np.ones(len(codes), dtype=bool)
-        begins[1:] = ordered[1:] != ordered[:-1]
-        self.begins = begins
-        self.starts = np.flatnonzero(begins)
+        self.of, self._count = _ranks(*packed(*keys))
 
     def __len__(self) -> int:
-        return len(self.starts)
-
-    @property
-    def first(self) -> Integers:
-        """The first row of each group."""
-        rows: Integers = self.order[self.starts]
-        return rows
+        return self._count
 
     @cached_property
-    def of(self) -> Integers:
-        """The group of each row, shape (rows,)."""
-        group = np.empty(len(self.order), dtype=np.int64)
-        group[self.order] = np.cumsum(self.begins) - 1
-        return group
+    def first(self) -> Integers:
+        """The first row of each group; `key[groups.first]` are the groups' keys."""
+        return _first_at(self.of, len(self))
 
-    def first_of(self, mask: Bools) -> Integers:
-        """Return each group's first row for which a mask over the rows is true; -1 if none."""
-        rows = np.flatnonzero(mask)[::-1]
-        first = np.full(len(self), -1)
-        first[self.of[rows]] = rows  # the last of several assignments to one index stays
-        return first
+    @property
+    def is_first(self) -> Bools:
+        """Whether each row is the first of its group."""
+        is_first = np.zeros(len(self.of), dtype=bool)
+        is_first[self.first] = True
+        return is_first
+
+    @cached_property
+    def order(self) -> Integers:
+        """The rows, group after group."""
+        # Numpy sorts numbers of up to 16 bits in linear time.
+        return np.argsort(self.of.astype(np.min_scalar_type(len(self))), kind="stable")
 
     def counts(self) -> Integers:
         """Number of rows of each group."""
-        return np.diff(np.append(self.starts, len(self.order)))
+        return np.bincount(self.of, minlength=len(self))
 
     def sums(self, values: ArrayLike) -> Floats:
         """Sum of each group's values."""
@@ -65,55 +57,71 @@ class Groups:
 
     def largest(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return each group's largest value."""
-        return np.maximum.reduceat(values[self.order], self.starts) if len(self) else values[:0]
+        starts = np.cumsum(self.counts()) - self.counts()
+        return np.maximum.reduceat(values[self.order], starts) if len(self) else values[:0]
 
     def smallest(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return each group's smallest value."""
-        return np.minimum.reduceat(values[self.order], self.starts) if len(self) else values[:0]
+        return -self.largest(-values)
 
     def before(self) -> Integers:
         """Return the row before each row in its group, shape (rows,); -1 for a group's first."""
-        rows = np.full(len(self.order), -1)
-        rows[self.order[1:]] = np.where(self.begins[1:], -1, self.order[:-1])
+        rows = np.full(len(self.of), -1)
+        rows[self.order[1:]] = self.order[:-1]
+        rows[self.first] = -1
         return rows
 
 
-def packed(*keys: Column) -> Integers:
-    """Return one integer for each row that orders and compares like all its keys."""
+def packed(*keys: Column) -> tuple[Integers, int]:
+    """Return one integer for each row that orders and compares like all its keys, and a limit of these integers."""
     code, room = np.zeros(len(keys[0]), dtype=np.int64), 1
     if not len(code):
-        return code
+        return code, room
     for key in keys:
         numbers = key.codes if isinstance(key, Words) else key
         low, span = int(numbers.min()), int(numbers.max()) - int(numbers.min()) + 1
-        if room * span > MAX_KEY:  # keys with gaps: ranks are smaller
-            (code, room), (numbers, span), low = _ranks(code), _ranks(numbers), 0
+        if room * span > DENSE * len(code):  # keys with gaps: ranks are smaller
+            (code, room), (numbers, span), low = _ranks(code, room), _ranks(numbers, span, low), 0
+            before = np.empty(span, dtype=np.int64)
+            before[numbers] = code
+            if np.array_equal(before[numbers], code):  # as a request is of one stream
+                code, room = np.argsort(np.argsort(before, kind="stable"))[numbers], span
+                continue
         code = code * span + (numbers - low)
         room *= span
-    return code
+    return code, room
 
 
 def find(wanted: Sequence[NDArray[Any]], among: Sequence[NDArray[Any]]) -> Integers:
     """Return for each row of the keys `wanted` the first equal row of the keys `among`; -1 if none."""
     count = len(wanted[0])
-    code = packed(*(np.concatenate(pair) for pair in zip(wanted, among, strict=True)))
-    code, there = code[:count], code[count:]
-    if not len(there):
+    if not len(among[0]):
         return np.full(count, -1)
-    order = np.argsort(there, kind="stable")
-    there = there[order]
-    place = np.minimum(np.searchsorted(there, code), len(there) - 1)
-    return np.where(there[place] == code, order[place], -1)
+    code, room = packed(*(np.concatenate(pair) for pair in zip(wanted, among, strict=True)))
+    if room > DENSE * len(code):
+        code, room = _ranks(code, room)
+    there = code[count:]
+    return _first_at(there, room)[code[:count]]
 
 
 def at(values: NDArray[Any], rows: Integers) -> Floats:
     """Return the values of these rows; NaN for row -1."""
-    chosen = np.full(len(rows), np.nan)
-    valid = rows >= 0
-    chosen[valid] = values[rows[valid]]
-    return chosen
+    return np.append(values, np.nan)[rows]
 
 
-def _ranks(numbers: Integers) -> tuple[Integers, int]:
-    distinct, ranks = np.unique(numbers, return_inverse=True)
-    return ranks.astype(np.int64), len(distinct)
+def _first_at(places: Integers, count: int) -> Integers:
+    """Return the first row at each of so many places; -1 if none."""
+    first = np.full(count, -1)
+    first[places[::-1]] = np.arange(len(places))[::-1]  # the last of several assignments to one index stays
+    return first
+
+
+def _ranks(code: Integers, room: int, low: int = 0) -> tuple[Integers, int]:
+    """Return the ranks of integers among the distinct ones, so many from `low` on are possible; and their number."""
+    if room > DENSE * len(code):
+        distinct, ranks = np.unique(code, return_inverse=True)
+        return ranks.astype(np.int64), len(distinct)
+    code, occurs = code - low if low else code, np.zeros(room, dtype=bool)
+    occurs[code] = True
+    count = int(np.count_nonzero(occurs))
+    return (code if count == room else (np.cumsum(occurs) - 1)[code]), count

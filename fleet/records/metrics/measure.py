@@ -82,7 +82,7 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
         if fleet.verifiers.allocate is not None:
             metrics |= _fair_goodput(window, fleet, verified)
     if not _asks(fleet):
-        metrics |= _batching(window, findings.steps or _steps_of(rows), commits)
+        metrics |= _batching(window, findings.steps, commits)
     metrics |= _hits(window, findings)
     if fleet.verifiers.prefill:
         metrics["kv_transfer_s"] = _kv_transfer_s(window, rows, commits)
@@ -305,9 +305,9 @@ def _hits(window: Window, findings: Findings) -> dict[str, Metric]:
 
 def _prompts(rows: Table) -> Table:
     """Return the prompts as their first steps begin, which do not compute the cached tokens."""
-    begun = rows.where(rows.event.among("start") & rows.kind.among("prefill", "chunk") & ~at_drafter(rows))
-    first = begun.where(np.sort(requests_of(begun).first))
-    joins = rows.where(rows.event.among("join"))
+    begun, joins = rows.of_event("start"), rows.of_event("join")
+    begun = begun.where(begun.kind.among("prefill", "chunk") & ~at_drafter(begun))
+    first = begun.where(requests_of(begun).is_first)
     tokens = at(joins.tokens, find((first.tag, first.request), (joins.tag, joins.request)))
     return Table.of(time_s=first.time_s, hits=first.base, tokens=tokens)
 
@@ -316,7 +316,7 @@ def _opened(rows: Table) -> Table:
     """Return the texts as drafters begin them, with a prefill of what they do not find, or with a draft."""
     opened, begun = rows.where(rows.event.among("draft-request") & rows.flag), rows.where(rows.event.among("start"))
     begun = begun.where(begun.kind.among("prefill", "draft"))
-    begun = begun.where(np.sort(Groups(begun.tag, begun.request, begun.epoch).first))
+    begun = begun.where(Groups(begun.tag, begun.request, begun.epoch).is_first)
     keys = [(rows.tag, rows.request, rows.epoch) for rows in (begun, opened)]
     begun = begun.where(find(*keys) >= 0)
     reads = begun.kind.among("prefill")
@@ -354,7 +354,7 @@ def _offered(findings: Findings) -> dict[str, Metric]:
         return {}
     requests = fleet.workload.requests if fleet.workload.conversations else len(opened_s)
     if not len(opened_s):
-        joins = findings.rows.where(findings.rows.event.among("join"))
+        joins = findings.rows.of_event("join")
         opened_s, requests = joins.time_s[Groups(joins.tag).first], len(requests_of(joins))
     if not len(opened_s):
         return {}
@@ -362,23 +362,19 @@ def _offered(findings: Findings) -> dict[str, Metric]:
     return {"offered_requests_per_s": Metric(per_s, unit="requests/s")} if math.isfinite(per_s) else {}
 
 
-def _steps_of(rows: Table) -> Table:
-    done = rows.where(rows.event.among("done"))
-    return done.where(np.sort(Groups(done.station, done.step).first))
-
-
 def _batching(window: Window, steps: Table, commits: Table) -> dict[str, Metric]:
     """Time shares of a batch (`realign_share` is c_overhead of Batch Speculative Decoding Done Right, equation (1)),
     rounds without realignment, block efficiency (DSDE, table I)."""
-    all_s = window.sums(steps.time_s, steps.duration_s)
+    all_s = window.sums(steps.ended_s, steps.duration_s)
     metrics = {}
     for kind in ("draft", "verify", "realign"):
         of_kind = steps.where(steps.kind.among(kind))
-        metrics[f"{kind}_share"] = window.ratio(window.sums(of_kind.time_s, of_kind.duration_s), all_s, "share of time")
+        kind_s = window.sums(of_kind.ended_s, of_kind.duration_s)
+        metrics[f"{kind}_share"] = window.ratio(kind_s, all_s, "share of time")
     drafted = steps.kind.among("draft")
     realigned = np.append(steps.kind.among("realign"), False)[Groups(steps.station).before()]  # -1: no step before
     rounds, grouped = (
-        window.counts(steps.time_s[chosen], steps.duration_s[chosen]) for chosen in (drafted, drafted & ~realigned)
+        window.counts(steps.ended_s[chosen], steps.duration_s[chosen]) for chosen in (drafted, drafted & ~realigned)
     )
     metrics["grouped_share"] = window.ratio(grouped, rounds, "share of rounds")
     verified = commits.where(commits.kind.among("verify"))

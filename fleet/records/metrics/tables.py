@@ -5,7 +5,7 @@ Metrics are estimates from these tables. Times are in seconds since the run bega
 
 import numpy as np
 
-from specfleet.fleet.records.columns import Bools, Table, Words
+from specfleet.fleet.records.columns import Bools, Integers, Table, Words
 from specfleet.fleet.records.metrics.grouped import Floats, Groups, at, find
 from specfleet.fleet.scenario.names import DRAFTER, PREFILL, ROUTER
 from specfleet.fleet.scenario.resolved import Fleet
@@ -25,13 +25,15 @@ def commits_of(rows: Table) -> Table:
 
     Tokens beyond a request's goal are not committed, nor are those of a request whose target's process died.
     """
-    done = rows.where(rows.event.among("done") & rows.kind.among(*COMMITTING) & ~at_drafter(rows))
+    done = rows.of_event("done")
+    done = done.where(done.kind.among(*COMMITTING) & ~at_drafter(done))
     started = done.epoch // INCARNATION
     if started.any():
         requests = requests_of(done)
         done = done.where(started == requests.largest(started)[requests.of])
-    joins = rows.where(rows.event.among("join"))
-    goal = at(joins.goal, find((done.tag, done.request), (joins.tag, joins.request)))
+    requests, joins = requests_of(done), rows.of_event("join")
+    named = done.tag[requests.first], done.request[requests.first]
+    goal = at(joins.goal, find(named, (joins.tag, joins.request)))[requests.of]
     return done.plus(committed=np.minimum(done.accepted + 1, goal - done.base))
 
 
@@ -55,7 +57,8 @@ def left_s_of(fleet: Fleet, rows: Table, commits: Table) -> Floats:
     """
     left_s: Floats = commits.time_s
     if fleet.verifiers.drafts is not None and fleet.verifiers.aligned is None:
-        drafts = rows.where(rows.event.among("done") & rows.kind.among(*DRAFTING) & ~at_drafter(rows))
+        done = rows.of_event("done")
+        drafts = done.where(done.kind.among(*DRAFTING) & ~at_drafter(done))
         follows = find((commits.station.codes, commits.step + 1), (drafts.station.codes, drafts.step))
         left_s = np.where(follows < 0, left_s, at(drafts.time_s, follows))
     if fleet.verifiers.prefill:
@@ -68,7 +71,8 @@ def left_s_of(fleet: Fleet, rows: Table, commits: Table) -> Floats:
 
 def received_of(rows: Table) -> Table:
     """Return the arrivals of KV caches at decode servers."""
-    return rows.where(rows.event.among("join") & (rows.base > 0))
+    joins = rows.of_event("join")
+    return joins.where(joins.base > 0)
 
 
 def rounds_of(rows: Table) -> Table:
@@ -87,53 +91,39 @@ def rounds_of(rows: Table) -> Table:
     Times are in seconds; each difference is taken on one host's clock. Of a repeated message or step the first
     counts.
     """
-    drafting = at_drafter(rows) | rows.kind.among("draft")
-    done, routed = rows.event.among("done"), rows.station.among(ROUTER)
-    asking = rows.event.among("draft-request")
-    rounds = Groups(rows.tag, rows.request, rows.epoch)
+    done, begun, asking, came = (rows.of_event(event) for event in ("done", "start", "draft-request", "draft"))
+    drafts = done.where(done.kind.among("draft"))
+    drafts = drafts.where(Groups(drafts.tag, drafts.request, drafts.epoch).is_first)
+    begun = begun.where(at_drafter(begun) | begun.kind.among("draft"))
+    came, verified = came.where(~at_drafter(came)), done.where(~at_drafter(done) & done.kind.among("verify"))
+    requests, routed = asking.where(at_drafter(asking)), asking.where(asking.station.among(ROUTER))
+    sent = done.where(done.station.among(ROUTER))
 
-    drafted = rounds.first_of(drafting & done & rows.kind.among("draft"))
-    requested = rounds.first_of(drafting & asking)
-    begun = rounds.first_of(drafting & rows.event.among("start"))
-    arrived = rounds.first_of(~drafting & rows.event.among("draft"))
-    verified = rounds.first_of(~drafting & done & rows.kind.among("verify"))
+    def first_in(table: Table, later: int = 0) -> Integers:
+        """Return the first row of each round, or of so many rounds later, in a table."""
+        wanted = drafts.tag, drafts.request, drafts.epoch + later
+        return find(wanted, (table.tag, table.request, table.epoch))
 
-    reached_s = at(rows.time_s, requested)
-    asked_s = reached_s
-    if routed.any():
-        came, sent = rounds.first_of(routed & asking), rounds.first_of(routed & done)
-        asked_s = reached_s - (at(rows.time_s, sent) - at(rows.time_s, came))
-    returned_s = _of_next_round(rows, rounds, asked_s)
+    def asked_s(later: int = 0) -> Floats:
+        reached_s = at(requests.time_s, first_in(requests, later))
+        if not len(routed):
+            return reached_s
+        return reached_s - (at(sent.time_s, first_in(sent, later)) - at(routed.time_s, first_in(routed, later)))
 
-    of = rounds.of[np.sort(drafted[drafted >= 0])]  # the drafted rounds, in that order
-    drafts = rows.where(drafted[of])
-    table = Table.of(
-        tag=drafts.tag, request=drafts.request, epoch=drafts.epoch, drafted_s=drafts.time_s,
-        service_s=drafts.duration_s, draft_tokens=drafts.tokens, asked_s=asked_s[of],
-        begun_s=at(rows.time_s, begun[of]), idle_gap_s=at(rows.idle_gap_s, begun[of]),
-        arrived_s=at(rows.time_s, arrived[of]), verified_s=at(rows.time_s, verified[of]),
-        verify_s=at(rows.duration_s, verified[of]), acceptance_length=at(rows.accepted, verified[of]),
-        returned_s=returned_s[of],
+    begins, ends, asked, returned_s = first_in(begun), first_in(verified), asked_s(), asked_s(1)
+    begun_s, verified_s = at(begun.time_s, begins), at(verified.time_s, ends)
+    arrived_s = at(came.time_s, first_in(came))
+    return_s, at_target_s = returned_s - drafts.time_s, verified_s - arrived_s
+    named = drafts.named(
+        tag="tag", request="request", epoch="epoch", drafted_s="time_s", service_s="duration_s", draft_tokens="tokens"
+    )
+    return named.plus(
+        asked_s=asked, begun_s=begun_s, idle_gap_s=at(begun.idle_gap_s, begins), arrived_s=arrived_s,
+        verified_s=verified_s, verify_s=at(verified.duration_s, ends),
+        acceptance_length=at(verified.accepted, ends), returned_s=returned_s, wait_s=begun_s - asked,
+        return_s=return_s, at_target_s=at_target_s, communication_s=return_s - at_target_s,
+        round_s=returned_s - asked,
     )  # fmt: skip
-    return with_differences(table)
-
-
-def with_differences(rounds: Table) -> Table:
-    """Return rounds with the differences of times: wait_s, return_s, at_target_s, communication_s, round_s."""
-    return_s, at_target_s = rounds.returned_s - rounds.drafted_s, rounds.verified_s - rounds.arrived_s
-    return rounds.plus(
-        wait_s=rounds.begun_s - rounds.asked_s, return_s=return_s, at_target_s=at_target_s,
-        communication_s=return_s - at_target_s, round_s=rounds.returned_s - rounds.asked_s,
-    )  # fmt: skip
-
-
-def _of_next_round(rows: Table, rounds: Groups, values: Floats) -> Floats:
-    """Return for each round the value of its request's next round; NaN if there is none."""
-    tag, request, epoch = (key[rounds.first] for key in (rows.tag, rows.request, rows.epoch))
-    follows = (tag[1:] == tag[:-1]) & (request[1:] == request[:-1]) & (epoch[1:] == epoch[:-1] + 1)
-    after = np.full(len(rounds), np.nan)
-    after[:-1] = np.where(follows, values[1:], np.nan)  # rounds are in the order of their keys
-    return after
 
 
 def verifications_of(rows: Table) -> Table:
@@ -141,11 +131,11 @@ def verifications_of(rows: Table) -> Table:
 
     Lengths are not cut at the request's goal. `ratio` is the verifier's signal, 0 if unknown.
     """
-    done = rows.where(rows.event.among("done") & rows.kind.among("verify"))
-    done = done.where(np.sort(Groups(done.tag, done.request, done.base).first))
-    named = {name: getattr(done, name) for name in ("station", "step", "tag", "request", "epoch", "base")}
-    return Table.of(
-        **named, verified_s=done.time_s, draft_tokens=done.tokens, acceptance_length=done.accepted, ratio=done.ratio,
+    done = rows.of_event("done")
+    done = done.where(done.kind.among("verify"))
+    return done.where(Groups(done.tag, done.request, done.base).is_first).named(
+        station="station", step="step", tag="tag", request="request", epoch="epoch", base="base", verified_s="time_s",
+        draft_tokens="tokens", acceptance_length="accepted", ratio="ratio",
     )  # fmt: skip
 
 
