@@ -26,7 +26,7 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import write_json
 from specfleet.fleet.inputs.text import read_json
 
-CALL_S = 270.0  # of five minutes; the rest is for the start of Python, and for who packs the results
+CALL_S = 270.0  # of five minutes; the rest is for the start of Python, and for packing the results
 DONE = "parts.json"
 CUT = 124  # exit status of a part that was cut off
 PARTS: dict[str, tuple[float, tuple[str, ...]]] = {  # seconds that it takes on an H100, estimated; words of `bench`

@@ -124,7 +124,7 @@ def run(works: Mapping[str, Callable[[], T]], repetitions: int = 1, cold: int = 
         for place, (name, work) in enumerate(works.items(), start=1):
             remark(f"{name} ({place} of {len(works)}, run {number + 1} of {repetitions})")
             result = work()
-            if isinstance(result, dict):  # for who reads the log of a study that was cut off
+            if isinstance(result, dict):  # for the log of a study that is cut off
                 remark(", ".join(f"{column} {value_text(value)}" for column, value in result.items()))
             if number >= 0:
                 results[name].append(result)

@@ -90,7 +90,7 @@ def inferred_profile(load: Load, engine: str = "vllm", drafts: tuple[int, int] =
 def fitted(profile: HardwareProfile, recording: Recording, engine: str) -> tuple[HardwareProfile, str]:
     """Return an estimated profile that meets the measured round, and how, in words; as it is without one.
 
-    A longer round than the estimate's lengthens the drafts, whose host time is that of an engine's version. Otherwise
+    A longer round than the estimate's lengthens the drafts: their host time differs by an engine's version. Otherwise
     all steps take the same factor. docs/readers/README.md has the rounds of published servers that decided it.
     """
     load = recording.load
@@ -116,10 +116,8 @@ def fitted(profile: HardwareProfile, recording: Recording, engine: str) -> tuple
 def _rounds(profile: HardwareProfile, recording: Recording, load: Load, engine: str) -> NDArray[np.float64]:
     """Return the mean times of target and drafter in a round of a load, with the prompts of other rows."""
     depth = recording.counts.depth if recording.counts else 0
-    running = (load.running or load.in_flight or 1.0) / load.engines + is_open(
-        load
-    )  # an arrival meets all that are there
-    rows = max(min(round(running), MOST_ROWS), 1)
+    running = (load.running or load.in_flight or 1.0) / load.engines
+    rows = max(min(round(running + is_open(load)), MOST_ROWS), 1)  # an arrival meets all that are there
     prompt, new = (round(spread.mean) if spread else 0 for spread in (load.prompt_tokens, load.new_tokens))
     read = round(prompt * (1 - load.cached_share if load.whole_prompts else 1))  # what is computed
     share = load.prompts_per_round * (rows - 1) / rows / read if read else 0.0  # of a round that reads a prompt

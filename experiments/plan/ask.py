@@ -142,14 +142,14 @@ def plan(
     notes += [RAMP.format(load.text, more, LARGE) for load in loads if (more := ramp_requests(load, talks)) > LARGE]
     questions = [Question(tuple(candidates), load, goals, budget, replicas, drafters) for load in loads]
     workers, folder, share = cluster or jobs or os.cpu_count() or 1, Path(out) if out else None, read_shard(shard, out)
-    by_load, beyond = _carried(questions, lambda question: find(question, workers, done, folder, share))
+    by_load, beyond = _within_capacity(questions, lambda question: find(question, workers, done, folder, share))
     loads = [search.question.load for search in by_load]
     notes = [*_shared_acceptance(candidates, by_load), *notes, *beyond]
     title = f"shard {shard} of the methods, {_title(asked, loads)}" if shard else _title(asked, loads)
     return _answer(title, by_load, unit, serving, notes)
 
 
-def _carried(
+def _within_capacity(
     questions: Sequence[Question], search: Callable[[Question], Simulations]
 ) -> tuple[list[Simulations], list[str]]:
     """Return the searches of the loads that some fleet carries, and notes on the others; InputError if none does."""

@@ -199,7 +199,9 @@ def estimates(question: Question) -> tuple[list[Estimate], list[str]]:
     for candidate in question.candidates:
         before = len(every)
         try:
-            every += _of_candidate(question, candidate)
+            fitting, note = _within_memory(candidate)
+            every += _of_candidate(question, fitting)
+            left_out += [("", note)] * bool(note)
         except InputError as error:  # its KV cache has no room, or its texts are too long
             reasons.append(error)
             beyond = f" beyond depth {every[-1].fleet.depth}" if len(every) > before else ""
@@ -224,7 +226,6 @@ def estimates(question: Question) -> tuple[list[Estimate], list[str]]:
 
 
 def _of_candidate(question: Question, candidate: Candidate) -> Iterator[Estimate]:
-    candidate = _within_memory(candidate)
     for depth in candidate.depths:
         single = Deployment(candidate, 1, depth, prefills=int(bool(candidate.base.verifiers.prefill)))
         fleet = resolve(single.scenario(Load(in_flight=1), candidate.base.workload.requests))
@@ -245,20 +246,23 @@ def _of_candidate(question: Question, candidate: Candidate) -> Iterator[Estimate
                     yield Estimate(made, loaded, request_s, per_million_tokens(made.cost_per_hour, tokens_per_s))
 
 
-def _within_memory(candidate: Candidate) -> Candidate:
-    """Return a candidate with a stated KV cache that its devices hold, all of their memory used, the drafter beside it.
+def _within_memory(candidate: Candidate) -> tuple[Candidate, str]:
+    """Return a candidate with a stated KV cache that fits beside its drafter, all memory used; a note if it shrinks.
 
-    Raises InputError for a cache that they do not hold without a drafter.
+    Raises InputError for a cache that the devices do not hold without a drafter.
     """
     profile, limits = candidate.base.profile, candidate.base.verifiers
     kv = profile.kv if isinstance(profile, HardwareProfile) else None
     if kv is None or not limits.kv_tokens:
-        return candidate
+        return candidate, ""
     if limits.kv_tokens > (room := kv.tokens(used=1.0)):
         raise InputError(f"plan: verifiers.kv_tokens = {limits.kv_tokens}: {candidate.target} has memory for {room}")
     room = kv.tokens(candidate.method in ("head", "block", "beside"), used=1.0)
-    limits = msgspec.structs.replace(limits, kv_tokens=max(min(limits.kv_tokens, room), 1))
-    return msgspec.structs.replace(candidate, base=msgspec.structs.replace(candidate.base, verifiers=limits))
+    if limits.kv_tokens <= room:
+        return candidate, ""
+    limits = msgspec.structs.replace(limits, kv_tokens=max(room, 1))
+    note = f"{candidate.name}: beside the drafter a KV cache of {room} tokens, for the stated one (estimated)"
+    return msgspec.structs.replace(candidate, base=msgspec.structs.replace(candidate.base, verifiers=limits)), note
 
 
 def _sharings(question: Question, candidate: Candidate, fleet: Fleet) -> range:

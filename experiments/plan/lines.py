@@ -18,6 +18,7 @@ from specfleet.experiments.plan.serving import TIME, WORTH
 from specfleet.experiments.plan.trials import INDIFFERENT, Interval, Values, simulated
 from specfleet.experiments.plan.turns import turns
 from specfleet.fleet.hardware.profile import devices_in
+from specfleet.fleet.policies.group import One
 from specfleet.fleet.scenario.workload import mean_lengths
 from specfleet.fleet.shown import number
 
@@ -202,8 +203,8 @@ def _carried(search: Simulations, rows: Sequence[Row]) -> Iterator[str]:
     full += f"{', '.join(map(str, rates))} targets: {', '.join(f'{rate:.0f}' for rate in tokens)}"
     full += "".join(f"; {rate:.0f} without speculation" for rate in plain)
     full += ": its drafts gain nothing" * (max(tokens) <= (1 + INDIFFERENT) * max(plain, default=0.0))
-    said = f"simulated at depth {fleet.depth}; the drafter takes all that wait in one pass, where a star's takes one; "
-    said += f"a request with a late draft {late}"
+    takes = "one request" if isinstance(fleet.candidate.base.drafters.group, One) else "all that wait"
+    said = f"simulated at depth {fleet.depth}; a pass of the drafter takes {takes}; a request with a late draft {late}"
     yield f"carries: one {fleet.candidate.name}, {each} in flight at each target: N_full {full} ({said})"
 
 
