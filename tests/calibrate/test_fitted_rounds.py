@@ -1,0 +1,89 @@
+"""An estimate is scaled to the round that a server's record has."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+import specfleet
+from specfleet.fleet.scenario.reading import make_scenario
+from specfleet.fleet.times.profile import STEPS, HardwareProfile
+from specfleet.sim.run import simulate
+from tests.helpers.loads import DEPTH, metrics_text, served_in
+from tests.helpers.readings import write
+
+AT, HEAD = "llama-3.1-8b@h100", "eagle3-llama-3.1-8b"
+
+
+def slower(folder: Path, target: float, drafts: float, depth: int = DEPTH, **workload: Any) -> tuple[list[Path], float]:
+    """Two scrapes of an H100 so many times as slow as its estimate, and their seconds."""
+    profile = specfleet.estimate(AT, f"{HEAD}@h100" if depth else None, engine="vllm")
+    times = {name: getattr(profile, name).slowed(target) for name in STEPS}
+    times["draft"] = profile.draft.slowed(drafts)
+    lengths: dict[str, Any] = {"requests": 120, "prompt_tokens": 600, "new_tokens": {"low": 100, "high": 200}}
+    content: dict[str, Any] = {
+        "profile": replace(profile, provenance={}, **times), "workload": lengths | (workload or {"streams": 8}),
+        "drafters": {"place": "target", "kind": "eagle", "depth": depth} if depth else {"count": 0},
+    }  # fmt: skip
+    if depth:
+        content["acceptance"] = {"model": "per-position", "survival": [0.7, 0.5, 0.35]}
+    requests = served_in(simulate(make_scenario(content)))
+    before = write(folder / "before.txt", metrics_text(requests[:9], depth))
+    after = write(folder / "after.txt", metrics_text([*requests[:9], *requests], depth))
+    return [before, after], max(one.end_s for one in requests)
+
+
+FITS = {  # times of target and drafts over their estimates, depth; what is scaled, and by how much
+    "slow drafts": (1.0, 1.8, DEPTH, "drafts x", 1.8),
+    "a fast server": (0.8, 0.8, DEPTH, "rooflines, x", 0.8),
+    "no drafts": (1.3, 1.0, 0, "rooflines, x", 1.3),
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_an_estimate_is_fitted_to_the_measured_round(tmp_path: Path, name: str) -> None:
+    target, drafts, depth, what, factor = FITS[name]
+    files, seconds = slower(tmp_path, target, drafts, depth)
+    times: dict[str, Any] = {"target": AT, "draft": HEAD if depth else ""}
+    made = specfleet.import_record("vllm-metrics", files, tmp_path / "made.toml", seconds=seconds, **times)
+    said = re.search(rf"{what} ([\d.]+),.* so that the measured round is met \(fitted\)$", made.times)
+    assert said is not None
+    assert float(said[1]) == pytest.approx(factor, rel=0.1)
+    comparison = specfleet.compare_load(made)
+    assert comparison is not None
+    (row,) = [row for row in comparison.rows if row.quantity == "time of a round, ms"]
+    assert row.kind == "input"
+    assert row.error == pytest.approx(0, abs=0.04)
+
+
+def test_a_request_takes_no_longer_outside_steps_than_ttft_leaves(tmp_path: Path) -> None:
+    files, seconds = slower(tmp_path, 1.0, 1.0)
+    times: dict[str, Any] = {"target": AT, "draft": HEAD, "seconds": seconds}
+    fitted, estimated = (
+        specfleet.import_record("vllm-metrics", files, tmp_path / "made.toml", fit=fit, **times)
+        for fit in (True, False)
+    )
+    load, *profiles = fitted.load, fitted.scenario.profile, estimated.scenario.profile
+    assert load is not None
+    assert load.ttft_s is not None
+    assert load.prefill_s is not None
+    outside = [profile.request_s for profile in profiles if isinstance(profile, HardwareProfile)]
+    assert outside[0] == pytest.approx(load.ttft_s.mean - load.prefill_s.mean)
+    assert outside[0] < outside[1]
+
+
+def test_a_round_far_from_its_estimate_asks_for_the_device(tmp_path: Path) -> None:
+    files, seconds = slower(tmp_path, 1.0, 1.0)
+    times: dict[str, Any] = {"target": "llama-3.2-1b@h100", "draft": "lookup"}
+    made = specfleet.import_record("vllm-metrics", files, tmp_path / "made.toml", seconds=seconds, **times)
+    assert re.search(r"a round takes \S+ times its estimate: are models, device and precision those", made.times)
+
+
+def test_a_server_drafts_beyond_its_heads_positions(tmp_path: Path) -> None:
+    files, seconds = slower(tmp_path, 1.0, 1.0, prompt_tokens=2600, streams=4, requests=40)
+    times: dict[str, Any] = {"target": AT, "draft": HEAD}
+    made = specfleet.import_record("vllm-metrics", files, tmp_path / "made.toml", seconds=seconds, **times)
+    assert any(f"{HEAD} has 2048 positions by its config, and texts here have up to" in note for note in made.notes)
+    assert specfleet.compare_load(made) is not None
