@@ -167,7 +167,7 @@ def _limit(search: Simulations) -> str:
     if is_quick and not workload.conversations:  # of which in flight are users
         (resource, rows, tokens), source = _first(best, estimate.curve.full), "simulated"
         rate = tokens / mean_lengths(workload)[1]
-    parts.append(f"{resource} limits first, at {rate:.3g} requests/s with {rows:.0f} at once at each target ({source})")
+    parts.append(f"reached first: {resource}, at {rate:.3g} requests/s with {rows:.0f} at once at each target ({source})")
     return f"limit: {'; '.join(parts)}"
 
 
