@@ -6,7 +6,7 @@ target accepts. The target adds one token: the correction after a mismatch, else
 
 import math
 from collections.abc import Callable, Iterator
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain, pairwise, repeat
 from typing import Annotated
 
@@ -286,18 +286,15 @@ class Sampler:
     - `blocks(request)`: the lengths of its rounds in order, without end, as arrays.
     - `deck(number)`: the first block of each of so many requests, shape (DECK, FIRST_BLOCK); None if requests do not
       share draws.
+    - `drafted(request)`: what is found, as `blocks`; None where each round has a whole draft.
     """
 
     def __init__(self, model: AcceptanceModel, depth: int, rng: np.random.Generator) -> None:
         check_depth(model, depth)
         self.depth = depth
         root = int(rng.integers(1 << 62))
-        self.blocks, self.deck = _blocks_of(model, depth, root)
+        self.blocks, self.deck, self.drafted = _blocks_of(model, depth, root)
         self._lengths: dict[int, Iterator[int]] = {}
-        drafted = model.drafted_at(depth) if isinstance(model, Recorded) else ()
-        self.drafted = _blocks_of_rounds(drafted, root) if drafted else None  # what is found, as `blocks`
-        if isinstance(model, Found):
-            self.drafted = lambda request: (found for found, _ in model.rounds(depth, root, request))
         self._finds: dict[int, Iterator[int]] = {}
         self.found: dict[int, int] = {}  # tokens that prompt lookup has for each session's next round, if recorded
 
@@ -321,16 +318,21 @@ class Sampler:
 
 
 Lengths = NDArray[np.int16]  # accepted tokens of rounds, at most the maximum depth
+Blocks = Callable[[int], Iterator[Lengths]]
 
 
 def _blocks_of(
     model: AcceptanceModel, depth: int, root: int
-) -> tuple[Callable[[int], Iterator[Lengths]], Callable[[int], Lengths] | None]:
-    """Return the functions `blocks` and `deck` of a sampler."""
+) -> tuple[Blocks, Callable[[int], Lengths] | None, Blocks | None]:
+    """Return the functions `blocks`, `deck` and `drafted` of a sampler."""
     if isinstance(model, Recorded):
-        return _blocks_of_rounds(model.at(depth), root), None
+        drafted = model.drafted_at(depth)
+        return _blocks_of_rounds(model.at(depth), root), None, _blocks_of_rounds(drafted, root) if drafted else None
     if isinstance(model, Found):
-        return lambda request: (accepted for _, accepted in model.rounds(depth, root, request)), None
+        return (
+            lambda request: (accepted for _, accepted in model.rounds(depth, root, request)), None,
+            lambda request: (found for found, _ in model.rounds(depth, root, request)),
+        )  # fmt: skip
 
     reaching = survival(model, depth)
 
@@ -354,37 +356,29 @@ def _blocks_of(
         for block in uniform_blocks(np.random.default_rng([root, request]), 8 * FIRST_BLOCK):
             yield lengths(block)
 
-    return session_of_deck, first_blocks
+    return session_of_deck, first_blocks, None
 
 
-def _blocks_of_rounds(rounds: tuple[Rounds, ...], root: int) -> Callable[[int], Iterator[Lengths]]:
-    """Return the function `blocks` for recorded rounds: whatever was recorded of a session, its order is the same."""
-    deal, sessions = _dealer(rounds, root), [np.array(session, np.int16) for session in rounds]
-    return lambda request: _play_back(deal(request), sessions, partial(np.random.default_rng, [root, request]))
+def _blocks_of_rounds(rounds: tuple[Rounds, ...], root: int) -> Blocks:
+    """Return the function `blocks` for recorded rounds: whatever was recorded of a session, its order is the same.
 
-
-def _dealer(sessions: tuple[Rounds, ...], root: int) -> Callable[[int], int]:
-    """Return the map from request numbers to recorded sessions, each once before any repeats, so that whole rounds have
-    the recorded mean."""
+    Each session begins a request once before any repeats, so that whole rounds have the recorded mean. Further ones
+    are drawn at random, and whole: that keeps the dependence between rounds.
+    """
+    sessions = [np.array(session, np.int16) for session in rounds]
 
     @lru_cache(maxsize=4)
     def shuffled(deck: int) -> list[int]:
         return np.random.default_rng([root, deck, 1]).permutation(len(sessions)).tolist()  # type: ignore[no-any-return]
 
-    def deal(request: int) -> int:
+    def played_back(request: int) -> Iterator[Lengths]:
         deck, card = divmod(request, len(sessions))
-        return shuffled(deck)[card]
+        yield sessions[shuffled(deck)[card]]
+        rng = np.random.default_rng([root, request])
+        while True:
+            yield sessions[rng.integers(len(sessions))]
 
-    return deal
-
-
-def _play_back(first: int, sessions: list[Lengths], new_rng: Callable[[], np.random.Generator]) -> Iterator[Lengths]:
-    """Yield the rounds of a recorded session, then of further ones drawn at random: whole sessions keep the dependence
-    between rounds."""
-    yield sessions[first]
-    rng = new_rng()
-    while True:
-        yield sessions[rng.integers(len(sessions))]
+    return played_back
 
 
 def deepest(model: object) -> float:
