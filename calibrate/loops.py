@@ -42,14 +42,14 @@ class Elsewhere(NamedTuple):
     """Another engine that runs the loops.
 
     - `version`: what tells it apart from others, such as its packages.
-    - `depths`: of its loops, where it cannot have those of `depths_of`.
     - `notes`: what did not add up; `run` appends to it.
+    - `depths`: of its loops, where it cannot have those of `depths_of`.
     """
 
     run: Callable[[Scenario], Run]
     version: str
+    notes: list[str]
     depths: tuple[int, ...] = ()
-    notes: list[str] | None = None
 
 
 def rows_of(scenario: Scenario) -> tuple[int, ...]:
@@ -207,9 +207,9 @@ def other_engine(engine: Engine | None, urls: Mapping[int, str]) -> Iterator[Els
         return run_on_server(loop, urls[loop.drafters.depth if loop.drafters.count else 0], report)
 
     if urls:
-        yield Elsewhere(run, " ".join(urls.values()), tuple(urls), notes)
+        yield Elsewhere(run, " ".join(urls.values()), notes, tuple(urls))
     elif engine is not None:
         with OutsideEngine(engine, report) as outside:
-            yield Elsewhere(outside.run, packages_of(engine), notes=notes)
+            yield Elsewhere(outside.run, packages_of(engine), notes)
     else:
         yield None

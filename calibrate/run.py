@@ -27,8 +27,9 @@ from specfleet.calibration.loops import (
     run_loops,
 )
 from specfleet.calibration.measurements import Effort, Measurements, RunKind
-from specfleet.calibration.stages import USUAL, Asked, Report, Stages, provenance_of, silent, stages_on_host
+from specfleet.calibration.stages import USUAL, Asked, Kept, Report, Stages, fingerprint_of, provenance_of, silent
 from specfleet.calibration.steadiness import APART, DOUBTFUL, MAX_ALONE, REPEAT, accepted, impossible_fit
+from specfleet.engine.decoding.telemetry import host_facts
 from specfleet.engine.launch.processes import in_process
 from specfleet.engine.launch.serve import serve
 from specfleet.engine.node.build import check_models, largest_vocabulary, state_numbers, with_positions
@@ -308,8 +309,9 @@ def bench_of(
     pair = scenario if served else pair_of(scenario, effort.prompts)
     if elsewhere is None:
         check_models(resolve(pair))
-    version, notes = (elsewhere.version, elsewhere.notes) if elsewhere else ("", None)
-    stages = stages_on_host(scenario, effort, folder if keep else None, report, note, asked, version, notes)
+    facts, version = in_process("facts of this host", host_facts), elsewhere.version if elsewhere else ""
+    kept = Kept(folder if keep else None, fingerprint_of(scenario, effort, facts | {"engine": version}))
+    stages = Stages(kept, report, note, facts, asked, notes=elsewhere.notes if elsewhere else [])
     # Texts of others are as long as the scenario's: no server takes repeated ones as it takes others.
     texts, greedy = scenario.workload if elsewhere else covering(scenario.workload), {}
     of_its_own = replace(pair.workload, shared=None, conversations=None)  # loops have texts that share nothing

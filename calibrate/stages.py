@@ -17,9 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from specfleet.calibration.measurements import Measurements
-from specfleet.engine.decoding.telemetry import host_facts
 from specfleet.engine.launch.bodies import LESS_MEMORY
-from specfleet.engine.launch.processes import in_process
 from specfleet.fleet.errors import DeviceMemoryError, InputError, NodeKilledError
 from specfleet.fleet.files import remove_files, write_file
 from specfleet.fleet.inputs.format import FORMAT
@@ -41,9 +39,8 @@ def silent(_line: str) -> None:
 
 
 class Sealed(msgspec.Struct, frozen=True, array_like=True):
-    """A file of a stage: what it holds for, its content, its date, what did not add up then, and a digest of these."""
+    """A file of a stage: its content, its date, what did not add up then; a digest of these and what they hold for."""
 
-    fingerprint: str
     digest: str
     content: bytes
     written: str
@@ -65,8 +62,7 @@ class Kept(msgspec.Struct, frozen=True):
             return None
         with suppress(OSError, ValueError, msgspec.MsgspecError, pa.ArrowException):
             sealed = msgspec.msgpack.decode(stage_file(self.folder, stage).read_bytes(), type=Sealed)
-            digest = _digest_of(sealed.content, sealed.written, sealed.notes)
-            if (sealed.fingerprint, sealed.digest) == (self.fingerprint, digest):
+            if sealed.digest == self._digest(sealed.content, sealed.written, sealed.notes):
                 return msgspec.msgpack.decode(sealed.content, type=kind, dec_hook=_table_of), sealed
         return None
 
@@ -75,13 +71,17 @@ class Kept(msgspec.Struct, frozen=True):
         if self.folder is not None:
             content = msgspec.msgpack.encode(result, enc_hook=_bytes_of)
             written, remarks = datetime.datetime.now(datetime.UTC).date().isoformat(), tuple(notes)
-            sealed = Sealed(self.fingerprint, _digest_of(content, written, remarks), content, written, remarks)
+            sealed = Sealed(self._digest(content, written, remarks), content, written, remarks)
             write_file(stage_file(self.folder, stage), msgspec.msgpack.encode(sealed))
 
     def forget(self, stages: Iterable[str]) -> None:
         """Remove the results of stages, which the next try measures anew."""
         if self.folder is not None:
             remove_files(self.folder, *(stage_file(self.folder, stage).name for stage in stages))
+
+    def _digest(self, content: bytes, written: str, notes: Sequence[str]) -> str:
+        parts = (self.fingerprint, content, written, notes)
+        return hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()
 
 
 def stage_file(folder: Path, stage: str) -> Path:
@@ -97,20 +97,12 @@ def stage_file(folder: Path, stage: str) -> Path:
 def fingerprint_of(scenario: Scenario, effort: msgspec.Struct, facts: Mapping[str, str]) -> str:
     """Fingerprint of all that a stage's result depends on: scenario, effort, versions, and facts of the host."""
     parts = (resume_digest(scenario), type(effort).__module__, effort, versions_of("engine"), dict(facts), FORMAT)
-    return _digest(msgspec.json.encode(parts, order="deterministic"))
+    return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
 
 
 def clear(folder: Path) -> None:
     """Remove what a calibration has kept in its folder, and the folder if nothing else is in it."""
     remove_files(folder, f"*{SUFFIX}", "continuations-*.npz")
-
-
-def _digest_of(content: bytes, written: str, notes: tuple[str, ...]) -> str:
-    return _digest(msgspec.msgpack.encode((content, written, notes)))
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def _bytes_of(table: Any) -> bytes:
@@ -214,25 +206,6 @@ class Stages:
         if count := sum(self.kept.read(name, Measurements) is not None for name in names):
             anew = f"remove {self.kept.folder} to measure all anew"
             self.note(f"{count} of {len(names)} stages are kept from an earlier try; {anew}")
-
-
-def stages_on_host(
-    scenario: Scenario,
-    effort: msgspec.Struct,
-    folder: Path | None,
-    report: Report,
-    note: Report,
-    asked: Asked = USUAL,
-    engine: str = "",
-    notes: list[str] | None = None,
-) -> Stages:
-    """Return the stages of a calibration on this host, without any taken.
-
-    - `folder`: where results are kept. `engine`: the packages of another engine. `asked`, `notes`: as in `Stages`.
-    """
-    facts = in_process("facts of this host", host_facts)
-    kept = Kept(folder, fingerprint_of(scenario, effort, facts | {"engine": engine}))
-    return Stages(kept, report, note, facts, asked, notes=[] if notes is None else notes)
 
 
 def provenance_of(scenario: Scenario) -> dict[str, str]:

@@ -131,7 +131,7 @@ def test_notes_of_kept_stages_are_in_the_profile(
             ((simulated, _),) = host.in_process(f"{loop.workload.streams} requests", run_loops, [loop])
             return simulated
 
-        server = Elsewhere(run, "a server", (5,), notes)
+        server = Elsewhere(run, "a server", notes, (5,))
         bench = bench_of(scenario, tmp_path / "kept", EFFORT, host.reported.append, elsewhere=server, keep=True)
         return calibrate_scenario(scenario, bench, tmp_path / "signals")
 

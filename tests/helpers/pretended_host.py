@@ -127,8 +127,7 @@ class PretendedHost:
 
     def replace_engine(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let calibrations run here instead of on the engine."""
-        for name in ("specfleet.calibration.run.in_process", "specfleet.calibration.stages.in_process"):
-            monkeypatch.setattr(name, self.in_process)
+        monkeypatch.setattr("specfleet.calibration.run.in_process", self.in_process)
         monkeypatch.setattr("specfleet.calibration.run.serve", self.serve)
         monkeypatch.setattr("specfleet.calibration.run.measure_round_trips", self.round_trips)
 
