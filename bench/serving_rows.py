@@ -22,12 +22,12 @@ import pandas as pd
 
 from bench.harness import SINGLE, data_file
 from specfleet.experiments.reproduce.rows import Kind, Paper, PaperRow, Reproduction, in_parts, row
-from specfleet.fleet.hardware.memory import USED, kv_memory
-from specfleet.fleet.hardware.profile import estimated_profile, placed_of
+from specfleet.fleet.hardware.profile import estimated_profile, kv_memory, placed_of
 from specfleet.fleet.hardware.shipped import engine_of, shape_of
 from specfleet.fleet.records.columns import Table
 from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.times.effects import USED
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.sim.run import observe
 

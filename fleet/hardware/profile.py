@@ -8,7 +8,6 @@ from msgspec import UNSET
 from specfleet.fleet.data.shipped import shipped_models
 from specfleet.fleet.errors import InputError, MisfitError
 from specfleet.fleet.hardware.device import Figure
-from specfleet.fleet.hardware.memory import NOTE, kv_memory
 from specfleet.fleet.hardware.operators import passes_of, reduces_of
 from specfleet.fleet.hardware.passes import (
     Placed,
@@ -24,6 +23,7 @@ from specfleet.fleet.hardware.passes import (
 from specfleet.fleet.hardware.shape import ModelShape
 from specfleet.fleet.hardware.shipped import device_of, engine_of, shape_of, shipped_case
 from specfleet.fleet.hardware.tables import BRINGS, experts_of, tables_at
+from specfleet.fleet.times.effects import USED, KvMemory
 from specfleet.fleet.times.profile import POSITIONS, HardwareProfile
 from specfleet.fleet.times.step_time import StepTime
 
@@ -34,6 +34,8 @@ FORM = (
 PADDED = 0.005  # share by which vocabularies of one tokenizer differ, since models pad them
 PARTS = ("kv", "mlp", "experts")  # of a model that may have precisions of their own
 LEFT_OUT = "assumed: none; estimates know steps alone"
+RESERVED_BYTES = 3 * 2**30  # activations, CUDA graphs and libraries, on each device
+NOTE = f"estimated: {USED:.0%} of the memory (vLLM's default), less weights and 3 GiB for activations (assumed)"
 
 
 def estimate(
@@ -218,6 +220,21 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
             if placed.shape.positions
         },
         sources=_sources(target, drafter) | {"request_s": host.request_s.source},
+    )
+
+
+def kv_memory(target: Placed, drafter: Placed | None) -> KvMemory:
+    """Return the memory of one of the target's devices; a drafter beside it is split as its heads allow."""
+    memory_bytes = target.device.memory_bytes.value
+    split = drafter.shape.beside(target.parallel) if drafter else 1
+    if drafter and drafter.device == target.device:
+        split = min(split, drafter.parallel)  # the fullest device limits the cache
+    return KvMemory(
+        free_bytes=USED * memory_bytes - RESERVED_BYTES - target.weights_bytes / target.parallel,
+        memory_bytes=memory_bytes,
+        token_bytes=target.token_bytes(target.parallel),
+        drafter_bytes=drafter.weights_bytes / split if drafter else 0.0,
+        drafter_token_bytes=drafter.token_bytes(split) if drafter else 0.0,
     )
 
 

@@ -10,7 +10,6 @@ import pytest
 from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.device import LABELS, Figure
-from specfleet.fleet.hardware.memory import kv_memory
 from specfleet.fleet.hardware.passes import (
     WEIGHT_BYTES,
     Placed,
@@ -23,7 +22,7 @@ from specfleet.fleet.hardware.passes import (
     rewrite_s,
     roofline_of,
 )
-from specfleet.fleet.hardware.profile import beside, estimated_profile, placed_of
+from specfleet.fleet.hardware.profile import beside, estimated_profile, kv_memory, placed_of
 from specfleet.fleet.hardware.shipped import device_of, engine_of, shape_of
 from specfleet.fleet.hardware.tables import Measured
 from specfleet.fleet.policies.continuous import ContinuousBatching
