@@ -26,7 +26,7 @@ from specfleet.calibration.stages import provenance_of
 from specfleet.engine.decoding.telemetry import host_facts
 from specfleet.fleet.acceptance.models import Recorded
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.records.delays import delayed_count, not_delayed
+from specfleet.fleet.records.delays import not_delayed
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.times.labels import Missing
@@ -124,6 +124,7 @@ def profile_of_pair(target: HardwareProfile, measured: Measurements, scenario: S
     showing = {"verify": concurrent[:1] or alone, "decode": alone, "verify_prefill": alone, "draft_prefill": drafting}
     ratios |= {name: pd.concat([steps_in(run, setup, name).ratio for run in runs]) for name, runs in showing.items()}
     times: dict[str, Any] = setup.times | {name: in_service(setup.times[name], own) for name, own in ratios.items()}
+    delayed = sum(len(of_kind) - not_delayed(of_kind).size for of_kind in ratios.values())
     pinged = LinkTime(bandwidth_bytes_per_s=fit_bandwidth(*zip(*measured.round_trips_s, strict=True)))
     rules = [(run, run.header.scenario.drafters.warm_up) for run in measured.of("warmed")]
     warmed = [(getattr(rule, "tokens", 0), steps_in(run, setup)) for run, rule in rules]
@@ -136,7 +137,7 @@ def profile_of_pair(target: HardwareProfile, measured: Measurements, scenario: S
         idle=with_recoveries(idle, warmed),
         contention=tuple(factor / factors[0] for factor in factors),  # a step that runs alone takes its own time
         measured=target.measured
-        | {"delayed_share": delayed_count(ratios.values()) / max(sum(map(len, ratios.values())), 1)}
+        | {"delayed_share": delayed / max(sum(map(len, ratios.values())), 1)}
         | ({"alone": factors[0]} if concurrent else {}),
     )
 

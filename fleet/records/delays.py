@@ -3,7 +3,6 @@
 A step was delayed if it took more than DELAYED times the median of its kind.
 """
 
-from collections.abc import Iterable
 from itertools import compress
 
 import msgspec
@@ -24,11 +23,6 @@ def not_delayed(times: ArrayLike) -> Floats:
     values = np.asarray(times, dtype=float)
     kept: Floats = values[values <= DELAYED * np.median(values)] if values.size else values
     return kept
-
-
-def delayed_count(series: Iterable[ArrayLike]) -> int:
-    """Return how many of several series of like steps the host delayed."""
-    return sum(np.size(times) - not_delayed(times).size for times in series)
 
 
 class StationDelays(msgspec.Struct, frozen=True):
