@@ -51,10 +51,12 @@ def curves_of(samples: Iterable[PowerSample], stations: Sequence[str] = ()) -> t
         readings.sort(key=lambda sample: sample.time_s)
         chosen = np.unique(np.linspace(0, len(readings) - 1, min(len(readings), MAX_POINTS)).round().astype(int))
         columns = {
-            "energy_j": _energy_j(readings),
+            "energy_j": np.array([sample.energy_j for sample in readings]) - readings[0].energy_j,
             "graphics_clock_mhz": np.array([sample.graphics_clock_mhz for sample in readings]),
             "utilisation": np.array([sample.utilisation for sample in readings]),
         }
+        if np.isnan(columns["energy_j"]).any():
+            columns["energy_j"] = integral([sample.time_s for sample in readings], [one.power_w for one in readings])
         known = {name: tuple(column[chosen].tolist()) for name, column in columns.items() if not np.isnan(column).any()}
         if known and len(readings) > 1:
             times_s = tuple(readings[k].time_s for k in chosen)
@@ -68,14 +70,6 @@ def write_samples(samples: Iterable[PowerSample], path: Path) -> None:
     table = pa.Table.from_pylist([sample._asdict() for sample in samples], schema=SAMPLES)
     pq.write_table(table, content, compression="zstd")
     write_file(path, content.getvalue())
-
-
-def _energy_j(readings: Sequence[PowerSample]) -> Floats:
-    counted = np.array([sample.energy_j for sample in readings])
-    if not np.isnan(counted).any():
-        since: Floats = counted - counted[0]
-        return since
-    return integral([sample.time_s for sample in readings], [sample.power_w for sample in readings])
 
 
 def integral(times_s: ArrayLike, values: ArrayLike) -> Floats:
