@@ -43,17 +43,15 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
 
 def notes_on_prediction(scenario: Scenario, star: StarPrediction) -> tuple[str, ...]:
     """Return the notes on what the equations say of a scenario: those on the scenario, and on what they leave out."""
-    return (*notes_of(scenario), *_beyond_equations(scenario, star))
-
-
-def _beyond_equations(scenario: Scenario, star: StarPrediction) -> Iterator[str]:
-    order, drafting = scenario.drafters.order, profile_of(scenario, "drafters")
+    notes, order, drafting = [*notes_of(scenario)], scenario.drafters.order, profile_of(scenario, "drafters")
     if _decodes_in_no_time(scenario):
-        yield "a plain decoding step takes no time here (decode is not given), so N_max is 0"
+        notes.append("a plain decoding step takes no time here (decode is not given), so N_max is 0")
     if not isinstance(order, Fifo):
-        yield f"drafters.order = {tag_of(type(order))[1]!r} serves targets unequally: N_max and rates are of their mean"
+        named = tag_of(type(order))[1]
+        notes.append(f"drafters.order = {named!r} serves targets unequally: N_max and rates are of their mean")
     if drafting is not None:
-        yield from notes_on_idle_gaps([drafting.idle.slowdown(star.idle_s) / drafting.idle.slowdown(0.0)])
+        notes += notes_on_idle_gaps([drafting.idle.slowdown(star.idle_s) / drafting.idle.slowdown(0.0)])
+    return tuple(notes)
 
 
 def notes_on_held(scenarios: Iterable[Scenario]) -> Iterator[str]:

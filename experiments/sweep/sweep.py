@@ -191,7 +191,9 @@ def _run_missing(
                 with deferred():  # what is kept is counted, too
                     results[places[number]] = result
                     if folder:
-                        write_json(_sealed(result), cell_file(folder, result.cell), synced=False)
+                        content = msgspec.json.decode(msgspec.json.encode(result))
+                        sealed = {**content, "digest": _digest(content)}
+                        write_json(sealed, cell_file(folder, result.cell), synced=False)
                     done(result)
     except KeyboardInterrupt:  # in Python; the command line has its own
         ran = sum(place in results for place in places)
@@ -311,12 +313,6 @@ def wide_table(results: Sequence[CellResult]) -> pd.DataFrame:
 def shown(cell: Cell) -> dict[str, Any]:
     """Return a cell for a row of a table: tables and lists among its values become texts."""
     return {key: value_label(value) if isinstance(value, (dict, list)) else value for key, value in cell.items()}
-
-
-def _sealed(result: CellResult) -> dict[str, Any]:
-    """Return the content of a cell's file: the result as JSON has it, with a fingerprint of itself."""
-    content = msgspec.json.decode(msgspec.json.encode(result))
-    return {**content, "digest": _digest(content)}
 
 
 def _digest(content: Mapping[str, Any]) -> str:
