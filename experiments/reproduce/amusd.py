@@ -13,8 +13,8 @@ import numpy as np
 
 from specfleet.experiments.reproduce.amusd_runs import GPUS, Sample, read_sample
 from specfleet.experiments.reproduce.rows import Paper, PaperRow, claim, fitted_if, reproduces, row
-from specfleet.experiments.reproduce.runs import acceptance_behind, root, simulated
-from specfleet.fleet.acceptance.models import Geometric, committed_closed_form
+from specfleet.experiments.reproduce.runs import root, simulated
+from specfleet.fleet.acceptance.models import Geometric, committed_closed_form, rate_of_mean
 from specfleet.fleet.acceptance.tokens import Agreement
 from specfleet.fleet.records.metrics.measure import combine, measure
 from specfleet.fleet.records.run import Run
@@ -104,7 +104,7 @@ def amusd_table1() -> Iterator[PaperRow]:
 @reproduces(PAPER)
 def amusd_fig4() -> Iterator[PaperRow]:
     """Figure 4: accepted tokens a verification; acceptance from the synchronous number, the asynchronous predicted."""
-    beta, draft_ms = acceptance_behind(FIGURE_4["sd"], DEPTH), SECTION_4A_MS["draft"]
+    beta, draft_ms = rate_of_mean(FIGURE_4["sd"], DEPTH), SECTION_4A_MS["draft"]
     yield row("acceptance", {}, "fitted", None, beta)
     verifications_ms = {"section IV-A": SECTION_4A_MS["verify"], "table I": TABLE_1_MS["RefactorChat"]["greedy"]}
     for name, verify_ms in verifications_ms.items():

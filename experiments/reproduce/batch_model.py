@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from specfleet.experiments.reproduce.rows import Paper
-from specfleet.experiments.reproduce.runs import acceptance_behind, means, simulated
-from specfleet.fleet.acceptance.models import committed_closed_form
+from specfleet.experiments.reproduce.runs import means, simulated
+from specfleet.fleet.acceptance.models import committed_closed_form, rate_of_mean
 from specfleet.fleet.records.metrics.measure import combine, measure
 from specfleet.fleet.records.metrics.tables import verifications_of
 from specfleet.fleet.records.metrics.window import Metric
@@ -77,7 +77,7 @@ def fitted() -> WorkloadFit:
         for method, rows in both(TABLE_2_BATCH).items():
             steps, _, committed = verifications(run_batch(rows, fit=fit))
             ours[method] = committed / steps
-        beta = acceptance_behind(committed_closed_form(beta, KEPT) * wanted["ExSpec"] / ours["ExSpec"], KEPT)
+        beta = rate_of_mean(committed_closed_form(beta, KEPT) * wanted["ExSpec"] / ours["ExSpec"], KEPT)
         full, wanted_full = ours["EqSpec"] / ours["ExSpec"], wanted["EqSpec"] / wanted["ExSpec"]
         spread = half * (1 / wanted_full - 1) / max(1 / full - 1, 0.01)
         half = min(max(spread, 1.0), mean - 1)

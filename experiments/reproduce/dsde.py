@@ -19,8 +19,8 @@ import msgspec
 import numpy as np
 
 from specfleet.experiments.reproduce.rows import Paper, PaperRow, fitted_if, reproduces, row
-from specfleet.experiments.reproduce.runs import acceptance_behind, means, root, simulated
-from specfleet.fleet.acceptance.models import committed_closed_form
+from specfleet.experiments.reproduce.runs import means, root, simulated
+from specfleet.fleet.acceptance.models import committed_closed_form, rate_of_mean
 from specfleet.fleet.acceptance.signals import Regional, synthetic
 from specfleet.fleet.policies.dsde import LONG_TOKENS, wvir
 from specfleet.fleet.records.metrics.window import Metric
@@ -60,7 +60,7 @@ def llama_times(*tasks: str) -> Times:
 
 def table_1_acceptance() -> dict[str, float]:
     """Return the mean acceptance of each task of table I, from (1 - beta^3) / (1 - beta) at SL 2."""
-    return {task: acceptance_behind(printed[2]["BE"], 2) for task, printed in TABLE_1.items()}
+    return {task: rate_of_mean(printed[2]["BE"], 2) for task, printed in TABLE_1.items()}
 
 
 def token_time(beta: float, times: Times) -> float:

@@ -6,7 +6,6 @@ from typing import Any
 
 from scipy.optimize import brentq
 
-from specfleet.fleet.acceptance.models import committed_closed_form
 from specfleet.fleet.records.metrics.measure import combine, measure
 from specfleet.fleet.records.metrics.window import Metric
 from specfleet.fleet.records.run import Run
@@ -30,8 +29,3 @@ def root(surplus: Callable[[float], float], low: float, high: float, within: flo
     if (known(low) < 0) == (known(high) < 0):
         return min(low, high, key=lambda bound: abs(known(bound)))
     return float(brentq(known, low, high, xtol=within))
-
-
-def acceptance_behind(committed: float, depth: int) -> float:
-    """Return the acceptance, the same for all tokens, at which a round commits so many tokens."""
-    return root(lambda beta: committed_closed_form(beta, depth) - committed, 0.0, 1.0)

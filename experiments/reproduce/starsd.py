@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from specfleet.experiments.reproduce.rows import Kind, Paper, PaperRow, reproduces, row
-from specfleet.experiments.reproduce.runs import acceptance_behind, root
+from specfleet.experiments.reproduce.runs import root
+from specfleet.fleet.acceptance.models import rate_of_mean
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.scenario import Scenario
@@ -197,7 +198,7 @@ def starsd_table2() -> Iterator[PaperRow]:
         case, left_ms = {"N": LOCAL, "d": d, "of": of}, 1000 * service_s(LOCAL) - d * draft_token_ms(LOCAL)
         yield row("base: S less d t_s, ms", case, "identity", None, left_ms)
         for tokens in (EAGLE["throughput"] / EAGLE["rounds_per_s"] + bonus for bonus in (0, 1)):
-            yield row("beta", case | {"tokens": round(tokens, 2)}, "identity", None, acceptance_behind(tokens, d))
+            yield row("beta", case | {"tokens": round(tokens, 2)}, "identity", None, rate_of_mean(tokens, d))
 
 
 @reproduces(PAPER)

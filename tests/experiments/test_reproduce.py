@@ -11,8 +11,7 @@ import pytest
 from specfleet.experiments.reproduce import REPRODUCTIONS, starsd
 from specfleet.experiments.reproduce.every import NEEDS_TRACE
 from specfleet.experiments.reproduce.rows import JUDGED, Kind, PaperRow, Reproduction, claim, reversed_orders, row
-from specfleet.experiments.reproduce.runs import acceptance_behind
-from specfleet.fleet.acceptance.models import Geometric
+from specfleet.fleet.acceptance.models import Geometric, rate_of_mean
 from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.records.metrics.measure import measure
 from specfleet.fleet.scenario.reading import read_scenario
@@ -66,7 +65,7 @@ def test_shipped_stars_draft_as_deep_as_equation_5_allows(name: str) -> None:
     profile, depth = scenario.profile, scenario.drafters.depth
     assert depth == int(min(1000 * starsd.service_s(N) / starsd.draft_token_ms(N) for N in starsd.COLUMNS))
     assert profile.draft.mean_s(depth) == pytest.approx(starsd.service_s(3), rel=1e-3)
-    assert scenario.acceptance == profile.acceptance == Geometric(round(acceptance_behind(94.3 / 26.8, depth), 2))
+    assert scenario.acceptance == profile.acceptance == Geometric(round(rate_of_mean(94.3 / 26.8, depth), 2))
 
 
 @pytest.mark.slow
