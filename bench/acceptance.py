@@ -43,7 +43,7 @@ def of_demo_pair() -> Rounds:
     drafters = msgspec.structs.replace(scenario.drafters, depth=DEPTHS[-1], place="target")
     loop = recording_loop(msgspec.structs.replace(scenario, drafters=drafters), PROMPTS, ROWS)
     record = Recorded(DEPTHS[-1], tuple(accepted_in([serve(loop).run])))
-    return {depth: Recorded(depth, record.at(depth)) for depth in DEPTHS}
+    return {depth: Recorded(depth, record.at(depth)[0]) for depth in DEPTHS}
 
 
 def of_texts(data: Path) -> Iterator[tuple[str, Rounds]]:

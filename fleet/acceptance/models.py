@@ -131,13 +131,9 @@ class Recorded(
             if not accepted <= (found or self.depth) <= self.depth:
                 raise ValueError(f"drafted holds {found} beside {accepted} accepted; allowed: up to {self.depth}")
 
-    def at(self, depth: int) -> tuple[Rounds, ...]:
-        """Return the rounds of each session with drafts of that depth, at most the recorded one."""
-        return self.sessions if depth == self.depth else _walked_anew(self, depth)[0]
-
-    def drafted_at(self, depth: int) -> tuple[Rounds, ...]:
-        """Return what prompt lookup finds for each round of `at`; () if it is not recorded."""
-        return self.drafted if depth == self.depth or not self.drafted else _walked_anew(self, depth)[1]
+    def at(self, depth: int) -> tuple[tuple[Rounds, ...], tuple[Rounds, ...]]:
+        """Return the rounds of each session with drafts of that depth, at most the recorded one, and `drafted` then."""
+        return (self.sessions, self.drafted) if depth == self.depth else _walked_anew(self, depth)
 
 
 @lru_cache(maxsize=16)
@@ -163,7 +159,7 @@ def _walked_anew(model: Recorded, depth: int) -> tuple[tuple[Rounds, ...], tuple
             place += accepted + 1
         for kept, values in zip((walked, found), zip(*rounds, strict=True), strict=True):
             kept.append(values)
-    return tuple(walked), tuple(found)
+    return tuple(walked), tuple(found) if model.drafted else ()
 
 
 class Found(msgspec.Struct, frozen=True, tag="found", tag_field="model", forbid_unknown_fields=True):
@@ -233,7 +229,7 @@ def survival(model: AcceptanceModel, depth: int) -> NDArray[np.float64]:
         case PerPosition():
             return model.reached()[:depth]
         case Recorded():
-            lengths = np.concatenate(model.at(depth))
+            lengths = np.concatenate(model.at(depth)[0])
             return np.array([np.mean(lengths >= j) for j in range(1, depth + 1)], dtype=np.float64)
         case Found(share):
             longer, passes, of_head = model.chances(depth)
@@ -326,8 +322,8 @@ def _blocks_of(
 ) -> tuple[Blocks, Callable[[int], Lengths] | None, Blocks | None]:
     """Return the functions `blocks`, `deck` and `drafted` of a sampler."""
     if isinstance(model, Recorded):
-        drafted = model.drafted_at(depth)
-        return _blocks_of_rounds(model.at(depth), root), None, _blocks_of_rounds(drafted, root) if drafted else None
+        rounds, drafted = model.at(depth)
+        return _blocks_of_rounds(rounds, root), None, _blocks_of_rounds(drafted, root) if drafted else None
     if isinstance(model, Found):
         return (
             lambda request: (accepted for _, accepted in model.rounds(depth, root, request)), None,

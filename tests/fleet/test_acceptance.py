@@ -296,4 +296,4 @@ def test_recordings_are_unbiased_at_smaller_depths(depth: int) -> None:
     truncated = np.minimum(np.concatenate(recording.sessions), depth).mean()
     assert expected_accepted(recording, depth) == pytest.approx(truth.mean(), rel=0.005)
     assert truncated < 0.95 * truth.mean()
-    assert recording.at(8) == recording.sessions
+    assert recording.at(8) == (recording.sessions, ())

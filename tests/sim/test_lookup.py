@@ -71,8 +71,8 @@ def test_the_compiled_loop_leaves_found_drafts_to_simpy() -> None:
 def test_shorter_drafts_end_with_the_match_that_was_found() -> None:
     """By hand: the first four places go on with a whole match; the third round has none, the next one ends."""
     record = Recorded(3, ((3, 0, 1),), ((3, 0, 2),))
-    assert (record.at(1), record.drafted_at(1)) == (((1, 1, 0, 1),), ((1, 1, 0, 1),))
-    assert (record.at(2), record.drafted_at(2)) == (((2, 1, 1),), ((2, 2, 2),))
+    assert record.at(1) == (((1, 1, 0, 1),), ((1, 1, 0, 1),))
+    assert record.at(2) == (((2, 1, 1),), ((2, 2, 2),))
 
 
 FIRST: dict[str, Any] = {"place": "target", "kind": "eagle", "depth": 12, "first": {"kind": "suffix", "least": 4}}
