@@ -15,8 +15,6 @@ import msgspec
 import numpy as np
 
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.policies.allocate import SharedBudget
-from specfleet.fleet.policies.goodspeed import best_goodput, utility
 from specfleet.fleet.records.columns import Column, Integers, Table
 from specfleet.fleet.records.metrics.devices import busy_s, cost, counters, energy, loads
 from specfleet.fleet.records.metrics.findings import Findings, findings_of
@@ -24,7 +22,7 @@ from specfleet.fleet.records.metrics.grouped import Floats, Groups, at, find
 from specfleet.fleet.records.metrics.intervals import NO_INTERVAL, student_t_interval
 from specfleet.fleet.records.metrics.outages import outage_metrics, without_steady_state
 from specfleet.fleet.records.metrics.overload import Overload, overload_of, streams_per_s
-from specfleet.fleet.records.metrics.service import meets, speedup
+from specfleet.fleet.records.metrics.service import fair_goodput, meets, speedup
 from specfleet.fleet.records.metrics.steady import relaxation_s
 from specfleet.fleet.records.metrics.tables import at_drafter, received_of, requests_of
 from specfleet.fleet.records.metrics.window import Metric, Window, possible, without_intervals
@@ -80,7 +78,7 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
             metrics |= _times_of_rounds(window, rounds)
         metrics |= _load(window, findings, rounds)
         if fleet.verifiers.allocate is not None:
-            metrics |= _fair_goodput(window, fleet, verified)
+            metrics |= fair_goodput(window, fleet, verified)
     if not _asks(fleet):
         metrics |= _batching(window, findings.steps, commits)
     metrics |= _hits(window, findings)
@@ -380,26 +378,3 @@ def _batching(window: Window, steps: Table, commits: Table) -> dict[str, Metric]
     verified = commits.where(commits.kind.among("verify"))
     metrics["block_efficiency"] = window.mean(verified.time_s, verified.committed, "tokens/step")
     return metrics
-
-
-def _fair_goodput(window: Window, fleet: Fleet, verified: Table) -> dict[str, Metric]:
-    """Utility of the clients' mean goodputs, and what it lacks of the optimum at a constant acceptance of compared
-    tokens (GoodSpeed, problem (1))."""
-    rule, counted = fleet.verifiers.allocate, verified.where(window.inside(verified.verified_s))
-    if not len(counted):
-        return {}
-    alpha = rule.alpha if isinstance(rule, SharedBudget) else 1.0
-    clients, accepted = Groups(counted.tag), counted.acceptance_length
-    unit = "sum of alpha-fair utilities"
-    metrics = {"utility": Metric(utility(clients.means(accepted) + 1, alpha), unit=f"{unit}, alpha = {alpha:g}")}
-    compared = clients.sums(accepted + (accepted < counted.draft_tokens))
-    in_rounds = 0 < fleet.streams <= fleet.verifiers.batching.max_num_seqs * fleet.verifiers.count
-    if not isinstance(rule, SharedBudget) or fleet.verifiers.late != "wait" or not in_rounds or not compared.all():
-        return metrics
-    acceptances, targets = clients.sums(accepted) / compared, counted.tag[clients.first] % fleet.verifiers.count
-    best = sum(
-        utility(best_goodput(acceptances[targets == target].tolist(), rule.budget, alpha), alpha)
-        for target in np.unique(targets)
-    )
-    metrics["utility_optimum"] = Metric(best, unit=unit)
-    return metrics | {"utility_gap": Metric(best - metrics["utility"].value, unit="U(x*) - U(x)")}

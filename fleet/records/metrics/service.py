@@ -1,13 +1,15 @@
-"""Users' view: requests that meet their goals, and the speedup over plain decoding."""
+"""Users' view: requests that meet their goals, the speedup over plain decoding, and the utility of their goodputs."""
 
 import math
 from collections.abc import Mapping
 
 import numpy as np
 
-from specfleet.fleet.records.columns import Bools, Integers
-from specfleet.fleet.records.metrics.grouped import Floats
-from specfleet.fleet.records.metrics.window import Metric
+from specfleet.fleet.policies.allocate import SharedBudget
+from specfleet.fleet.policies.goodspeed import best_goodput, utility
+from specfleet.fleet.records.columns import Bools, Integers, Table
+from specfleet.fleet.records.metrics.grouped import Floats, Groups
+from specfleet.fleet.records.metrics.window import Metric, Window
 from specfleet.fleet.scenario.facts import plain_step_s
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.slo import Slo, miss
@@ -39,3 +41,26 @@ def speedup(fleet: Fleet, context: float, targets: Integers, metrics: Mapping[st
     low, high = (step_s / end if end > 0 else math.nan for end in (tpot.high, tpot.low))
     low, high = (math.nan, math.nan) if math.isnan(low + high) else (low, high)
     return {"speedup": Metric(step_s / tpot.value, low, high, "factor", tpot.times_longer, tpot.drifting)}
+
+
+def fair_goodput(window: Window, fleet: Fleet, verified: Table) -> dict[str, Metric]:
+    """Utility of the clients' mean goodputs, and what it lacks of the optimum at a constant acceptance of compared
+    tokens (GoodSpeed, problem (1))."""
+    rule, counted = fleet.verifiers.allocate, verified.where(window.inside(verified.verified_s))
+    if not len(counted):
+        return {}
+    alpha = rule.alpha if isinstance(rule, SharedBudget) else 1.0
+    clients, accepted = Groups(counted.tag), counted.acceptance_length
+    unit = "sum of alpha-fair utilities"
+    metrics = {"utility": Metric(utility(clients.means(accepted) + 1, alpha), unit=f"{unit}, alpha = {alpha:g}")}
+    compared = clients.sums(accepted + (accepted < counted.draft_tokens))
+    in_rounds = 0 < fleet.streams <= fleet.verifiers.batching.max_num_seqs * fleet.verifiers.count
+    if not isinstance(rule, SharedBudget) or fleet.verifiers.late != "wait" or not in_rounds or not compared.all():
+        return metrics
+    acceptances, targets = clients.sums(accepted) / compared, counted.tag[clients.first] % fleet.verifiers.count
+    best = sum(
+        utility(best_goodput(acceptances[targets == target].tolist(), rule.budget, alpha), alpha)
+        for target in np.unique(targets)
+    )
+    metrics["utility_optimum"] = Metric(best, unit=unit)
+    return metrics | {"utility_gap": Metric(best - metrics["utility"].value, unit="U(x*) - U(x)")}
