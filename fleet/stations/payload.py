@@ -18,18 +18,11 @@ PROBABILITY_BYTES = HIDDEN_BYTES = 2
 RULE_BYTES = 1
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Message)
 
 
 def encode(message: Message) -> bytes:
     """Return the envelope of a message."""
     return _encoder.encode(message)
-
-
-def decode(envelope: bytes) -> Message:
-    """Return the message of an envelope; raises msgspec.DecodeError on anything else."""
-    message: Message = _decoder.decode(envelope)
-    return message
 
 
 ENVELOPE_BYTES = {
