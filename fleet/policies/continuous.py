@@ -172,17 +172,16 @@ class ContinuousBatching(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         return -(-tokens // self.block_size)
 
 
-def after_step(row: Row, share: Share, accepted: int = 0, drafts: int = 0) -> Row:
+def after_step(row: Row, share: Share, accepted: int = 0) -> Row:
     """Return a running row after its step.
 
     - `accepted`: accepted drafts of the share; rejected ones leave the cache without freeing a block.
-    - `drafts`: draft tokens for its next step.
     """
     if not 0 <= accepted <= share.drafts:
         raise ValueError(f"row {row.tag}: {accepted} of {share.drafts} drafts accepted")
     computed = share.computed + share.tokens - share.drafts + accepted
     known = row.known + (accepted + 1 if share.samples else 0)
-    return msgspec.structs.replace(row, known=known, computed=computed, drafts=drafts if share.samples else 0)
+    return msgspec.structs.replace(row, known=known, computed=computed, drafts=0)
 
 
 def _share(row: Row, budget: int) -> Share | None:
