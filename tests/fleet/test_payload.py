@@ -1,10 +1,12 @@
 """Sizes of messages: tokens, parents of a tree's nodes, and distributions of inner nodes."""
 
+import msgspec
 import pytest
 
-from specfleet.fleet.policies.shapes import CHAIN, Shape, depths_of, dynamic, parents, tree
+from specfleet.fleet.policies.shapes import CHAIN, Shape, depths_of, dynamic, parents
 from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave
-from specfleet.fleet.stations.payload import ENVELOPE_BYTES, decode, encode, payload_bytes
+from specfleet.fleet.stations.payload import ENVELOPE_BYTES, encode, payload_bytes
+from tests.helpers.shapes import tree
 
 VOCABULARY = 1000
 
@@ -36,7 +38,7 @@ def test_openings_carry_the_prefix_later_requests_one_token() -> None:
     assert payload_bytes(later, 0.0, VOCABULARY, hidden_numbers=2.5) == envelope + 4 + 5
     leave = Leave(1, 100)
     assert payload_bytes(leave, 0.0, VOCABULARY) == len(encode(leave))
-    assert decode(encode(leave)) == leave
+    assert msgspec.msgpack.decode(encode(leave), type=Leave) == leave
 
 
 def test_typical_envelopes_match_sent_messages() -> None:
