@@ -56,7 +56,9 @@ def curves_of(samples: Iterable[PowerSample], stations: Sequence[str] = ()) -> t
             "utilisation": np.array([sample.utilisation for sample in readings]),
         }
         if np.isnan(columns["energy_j"]).any():
-            columns["energy_j"] = integral([sample.time_s for sample in readings], [one.power_w for one in readings])
+            columns["energy_j"] = integral(
+                [sample.time_s for sample in readings], [sample.power_w for sample in readings]
+            )
         known = {name: tuple(column[chosen].tolist()) for name, column in columns.items() if not np.isnan(column).any()}
         if known and len(readings) > 1:
             times_s = tuple(readings[k].time_s for k in chosen)
