@@ -13,13 +13,10 @@ import msgspec
 import pandas as pd
 from msgspec.structs import replace
 
-from specfleet.calibration.readers.bench import read_bench
 from specfleet.calibration.readers.entries import read_entries, table_of
-from specfleet.calibration.readers.importing import Imported
+from specfleet.calibration.readers.importing import READERS, Imported
 from specfleet.calibration.readers.load import Load
 from specfleet.calibration.readers.recording import Recording
-from specfleet.calibration.readers.reports import read_guidellm, read_inference_perf
-from specfleet.calibration.readers.responses import read_aiperf
 from specfleet.calibration.readers.signatures import name_foreign, signature_of
 from specfleet.experiments.compare.compare import Comparison, Reruns, compare_metrics, summarise
 from specfleet.fleet.errors import InputError
@@ -33,8 +30,7 @@ from specfleet.fleet.shown import Shown
 from specfleet.sim.run import observe
 
 MAX_TOKENS = 3 * 10**6  # of answers, in a simulation that an import starts: some ten seconds
-REPORTS = {"guidellm": read_guidellm, "inference-perf": read_inference_perf}
-CLIENTS = ("vllm-bench", "sglang-bench", "aiperf")
+CLIENTS = ("vllm-bench", "sglang-bench", "aiperf", "guidellm", "inference-perf")
 SUFFIXES = (".json", ".jsonl")  # of clients' files; runs are Parquet
 WORKLOAD = ("prompt, tokens", "answer, tokens", "in flight")  # rows of a load
 UNLIKE = 0.05  # relative difference of these that is named
@@ -168,12 +164,11 @@ def compare_client(simulated: Run, path: Path) -> Comparison:
 def read_client(path: Path, depth: int) -> Recording:
     """Read a client's file, whichever it is; `depth`: of the drafts, where it lacks them."""
     found = signature_of(path)
-    if found is not None and found.kind in REPORTS:
-        return REPORTS[found.kind]([path])
     if found is not None and found.kind not in CLIENTS:
         name_foreign("client", [path])
     origin, first = next(iter(read_entries([path])), (str(path), None))
-    return read_bench([path], depth) if "completed" in table_of(first, origin) else read_aiperf([path])
+    kind = found.kind if found else "sglang-bench" if "completed" in table_of(first, origin) else "aiperf"
+    return READERS[kind].read([path], **({"depth": depth} if "depth" in READERS[kind].options else {}))
 
 
 def metrics_of(load: Load) -> dict[str, Metric]:
