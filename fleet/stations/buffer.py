@@ -1,7 +1,7 @@
 """Work that waits for a station's device, oldest first."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from specfleet.fleet.policies.order import StepKind, Work
 
@@ -37,6 +37,12 @@ class Tasks:
 
     def __len__(self) -> int:
         return len(self._works)
+
+    def __iter__(self) -> Iterator[Work]:
+        return (work for _, work in self._works.values())
+
+    def __repr__(self) -> str:
+        return repr(list(self))
 
     def append(self, work: Work) -> None:
         """Add the work of a session that has none."""

@@ -44,7 +44,7 @@ def test_tasks_are_a_list_of_one_work_by_session(asked: list[int]) -> None:
         else:
             plain.append(Work("verify", number))
             tasks.append(plain[-1])
-        assert (len(tasks), tasks.kind(number)) == (len(plain), None if held else "verify")
+        assert (list(tasks), len(tasks), tasks.kind(number)) == (plain, len(plain), None if held else "verify")
         assert sorted(range(5), key=tasks.place)[: len(plain)] == [work.tag for work in plain]
 
 
