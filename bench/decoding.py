@@ -28,13 +28,13 @@ from specfleet.engine.decoding.models import PRECISIONS, CausalLM, load_model
 from specfleet.engine.decoding.sampling import Sampling
 from specfleet.engine.decoding.verify import Target
 from specfleet.engine.demo_pair.corpus import read_prompts
-from specfleet.fleet.policies.shapes import Shape, dynamic
+from specfleet.fleet.policies.shapes import dynamic, tree
 
 CHAIN = "ours, chain"
 RATE, LENGTH = "tokens/s", "accepted a round + 1"
 PROMPT_TOKENS, NEW_TOKENS, LOOKUP_TOKENS = 128, 96, 5
 SIZES = (1, 2, 4, 8, 16)
-SMALL_TREE, DYNAMIC = Shape("tree", (3, 1)), dynamic(3, 10)
+SMALL_TREE, DYNAMIC = tree(3, 1), dynamic(3, 10)
 RULES: dict[str, dict[str, Any]] = {
     "continuous": {},
     "EqSpec": {"policy": "realign"},

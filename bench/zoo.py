@@ -36,7 +36,7 @@ from specfleet.engine.node.build import new_cache, new_streams, new_target
 from specfleet.engine.node.node import Node
 from specfleet.engine.node.serving import ServingExecutor
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.policies.shapes import CHAIN, Shape
+from specfleet.fleet.policies.shapes import CHAIN, Shape, tree
 from specfleet.fleet.records.recorder import RecordedStation
 from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.resolve import resolve
@@ -53,7 +53,7 @@ ROWS = 3  # texts of a batch
 ALONE = 2  # texts of the other modes
 NEW_TOKENS = 8
 DEPTH = 4
-SHAPES = {"chain": CHAIN, "tree": Shape("tree", (2, 2, 1)), "dynamic tree": Shape("dynamic", width=3, most=7)}
+SHAPES = {"chain": CHAIN, "tree": tree(2, 2, 1), "dynamic tree": Shape("dynamic", width=3, most=7)}
 OWN = "own drafts accepted"
 EAGLE_SHAPES = ("chain", "dynamic tree")
 BATCHES = ("continuous", "EqSpec", "ExSpec", "rollback")  # in place, realigned, grouped by length, rolled back

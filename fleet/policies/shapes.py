@@ -54,6 +54,11 @@ class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 CHAIN = Shape()
 
 
+def tree(*branching: int) -> Shape:
+    """A static tree with so many children of each node by level."""
+    return Shape("tree", branching)
+
+
 def dynamic(width: int, most: int) -> Shape:
     """EAGLE-2's tree."""
     return Shape("dynamic", width=width, most=most)

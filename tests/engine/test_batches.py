@@ -21,7 +21,7 @@ from specfleet.engine.node.aligned import AlignedExecutor
 from specfleet.engine.node.prompts import prompts_of
 from specfleet.engine.node.real import executor_of
 from specfleet.engine.node.serving import ServingExecutor
-from specfleet.fleet.policies.shapes import CHAIN, Shape
+from specfleet.fleet.policies.shapes import CHAIN, Shape, tree
 from specfleet.fleet.records.replay import replay
 from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.resolve import resolve
@@ -30,7 +30,6 @@ from specfleet.fleet.scenario.workload import streams_of
 from tests.helpers.marks import slow
 from tests.helpers.pairs import VOCABULARY
 from tests.helpers.plain import plain_outputs, served_here, target_node
-from tests.helpers.shapes import tree
 
 Part = dict[str, dict[str, object]]  # of a scenario
 

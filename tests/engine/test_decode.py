@@ -11,9 +11,8 @@ from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.models import load_model
 from specfleet.engine.decoding.verify import Target
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.policies.shapes import CHAIN, Shape, dynamic
+from specfleet.fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 from tests.helpers.pairs import VOCABULARY
-from tests.helpers.shapes import tree
 
 PROMPT = [3, 1, 2]
 Pair = tuple[Target, Drafter]

@@ -20,14 +20,13 @@ from specfleet.engine.decoding.verify import Target
 from specfleet.engine.net.content import Content
 from specfleet.engine.node.build import new_drafter, new_streams
 from specfleet.engine.node.executors import DraftExecutor
-from specfleet.fleet.policies.shapes import CHAIN, Shape, dynamic
+from specfleet.fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.stations.messages import DraftRequest
 from specfleet.fleet.times.step import Member, Step
 from tests.helpers.marks import slow
 from tests.helpers.pairs import VOCABULARY
 from tests.helpers.plain import plain_text
-from tests.helpers.shapes import tree
 from tests.helpers.stars import star
 
 PROMPTS = [np.random.default_rng(n).integers(VOCABULARY, size=20 + 7 * n).tolist() for n in range(5)]

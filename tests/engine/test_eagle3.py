@@ -20,7 +20,7 @@ from specfleet.engine.decoding.rules import Rule
 from specfleet.engine.decoding.sampling import Sampling
 from specfleet.engine.decoding.verify import Target
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.policies.shapes import CHAIN, Shape, dynamic
+from specfleet.fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 from tests.helpers.eagle3 import (
     LAYERS,
     VOCABULARY,
@@ -34,7 +34,6 @@ from tests.helpers.eagle3 import (
 )
 from tests.helpers.exactly import distance_of_a_round, distribution
 from tests.helpers.marks import slow
-from tests.helpers.shapes import tree
 
 PROMPTS = [np.random.default_rng(n).integers(VOCABULARY, size=11 + 3 * n).tolist() for n in range(4)]
 IDS = "eagle_aux_hidden_state_layer_ids"

@@ -27,10 +27,9 @@ from specfleet.engine.decoding.graphs import Form, Graphs, Work, bucket, read_fo
 from specfleet.engine.decoding.models import CausalLM
 from specfleet.engine.decoding.trees import make_tree
 from specfleet.engine.decoding.verify import Target
-from specfleet.fleet.policies.shapes import CHAIN, Shape, dynamic
+from specfleet.fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 from tests.helpers.marks import slow
 from tests.helpers.recorder import Reads, Recorder, run_again, taped
-from tests.helpers.shapes import tree
 
 VOCABULARY = 40
 TEXT = np.random.default_rng(1).integers(VOCABULARY, size=(6, 700))

@@ -16,8 +16,8 @@ from specfleet.engine.net.limits import (
     draft_refused,
     request_refused,
 )
+from specfleet.fleet.policies.shapes import tree
 from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave
-from tests.helpers.shapes import tree
 from tests.helpers.toys import toy_fleet
 
 VOCABULARY, STATES = 50, 3

@@ -17,11 +17,10 @@ from specfleet.engine.decoding.verify import Target
 from specfleet.engine.launch.serve import serve
 from specfleet.engine.net.content import Content
 from specfleet.engine.node.drafts import drafts_of
-from specfleet.fleet.policies.shapes import CHAIN, Shape, dynamic
+from specfleet.fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 from tests.helpers.exactly import distance_of_a_round, distribution
 from tests.helpers.marks import slow
 from tests.helpers.pairs import VOCABULARY, pair_scenario
-from tests.helpers.shapes import tree
 
 KNOWN = 12  # ids of the tokenizer
 PROMPT = np.random.default_rng(3).integers(KNOWN, size=9).tolist()

@@ -17,7 +17,7 @@ from specfleet.engine.decoding.verify import Target
 from specfleet.engine.node.build import positions_of, with_positions
 from specfleet.engine.node.prompts import prompts_of
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.policies.shapes import CHAIN, Shape, dynamic
+from specfleet.fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 from specfleet.fleet.records.replay import replay
 from specfleet.fleet.scenario.reading import change_scenario
 from specfleet.fleet.scenario.resolve import resolve
@@ -26,7 +26,6 @@ from specfleet.sim.run import simulate
 from tests.helpers.marks import slow
 from tests.helpers.pairs import VOCABULARY, pair_scenario
 from tests.helpers.plain import served_here, target_node
-from tests.helpers.shapes import tree
 from tests.helpers.stars import star
 
 POSITIONS, PROMPT = 36, 16

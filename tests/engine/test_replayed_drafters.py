@@ -10,7 +10,7 @@ from specfleet.engine.net.content import NOTHING, Content
 from specfleet.engine.replayed.drafter import ReplayedDraftExecutor, empty_draft
 from specfleet.engine.replayed.targets import Drawn, ReplayedExecutor
 from specfleet.fleet.acceptance.models import AcceptanceModel, BetaGeometric, Geometric, Recorded
-from specfleet.fleet.policies.shapes import CHAIN, Shape, depths_of, dynamic
+from specfleet.fleet.policies.shapes import CHAIN, Shape, depths_of, dynamic, tree
 from specfleet.fleet.records.replay import replay
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
@@ -23,7 +23,6 @@ from specfleet.fleet.times.step import Member, Step
 from specfleet.sim.run import simulate
 from tests.helpers.light import modules_of_a_replayed_pair
 from tests.helpers.marks import slow
-from tests.helpers.shapes import tree
 from tests.helpers.stars import star
 
 REPLAYED = {"kind": "replayed"}

@@ -26,13 +26,12 @@ from specfleet.engine.node.build import Streams
 from specfleet.engine.node.drafts import contents_of, drafts_of
 from specfleet.engine.node.executors import DraftExecutor
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.policies.shapes import CHAIN, Shape, dynamic
+from specfleet.fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 from specfleet.fleet.stations.messages import Draft, DraftRequest
 from specfleet.fleet.times.step import Member, Step
 from tests.engine.test_rules import HOST, VOCABULARY, WARM, distance, drafted, language, rounds, verified
 from tests.helpers.branches import explore, explore_rows, masses_of
 from tests.helpers.pairs import VOCABULARY as TINY
-from tests.helpers.shapes import tree
 
 samplings = st.builds(Sampling, st.floats(0.02, 5.0), st.integers(0, VOCABULARY), st.floats(0.01, 1.0) | st.just(1.0))
 branchings = st.sampled_from([(1,), (2,), (3,), (1, 2), (2, 1), (3, 1), (1, 3), (2, 2)])

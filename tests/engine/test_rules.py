@@ -15,10 +15,9 @@ from specfleet.engine.decoding.greedy import longest_path, path_in_text
 from specfleet.engine.decoding.grow import ChildSampling, Drafts, drawn, grow_dynamic, grow_static
 from specfleet.engine.decoding.rules import NEEDS_Q, Rule, normalised, residual, verify
 from specfleet.engine.decoding.sampling import Sampling, Uniforms, distributions, uniforms
-from specfleet.fleet.policies.shapes import Shape
+from specfleet.fleet.policies.shapes import Shape, tree
 from tests.helpers import exactly
 from tests.helpers.branches import Branches, Text, explore, explore_rows, masses_of
-from tests.helpers.shapes import tree
 
 VOCABULARY = 3
 WARM = Sampling(1.0)

@@ -11,9 +11,8 @@ from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.models import load_model
 from specfleet.engine.decoding.together import PromptPart, run_together
 from specfleet.engine.decoding.verify import Target
-from specfleet.fleet.policies.shapes import CHAIN, Shape
+from specfleet.fleet.policies.shapes import CHAIN, Shape, tree
 from tests.helpers.pairs import HEAD3, VOCABULARY
-from tests.helpers.shapes import tree
 
 TEXTS = [[(7 * place + 3 * tag) % VOCABULARY for place in range(30)] for tag in range(5)]
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specfleet.fleet.policies.shapes import CHAIN
+from specfleet.fleet.policies.shapes import CHAIN, tree
 from specfleet.fleet.times.durations import (
     LocalDraftTimes,
     aligned_durations,
@@ -25,7 +25,6 @@ from specfleet.fleet.times.overhead import Overhead
 from specfleet.fleet.times.station_times import DrafterTimes, VerifierTimes
 from specfleet.fleet.times.step import Member, Step, StepKind
 from specfleet.fleet.times.step_time import Constant, Exponential, LinkTime, StepTime
-from tests.helpers.shapes import tree
 
 RNG = np.random.default_rng(0)
 TIME = StepTime(

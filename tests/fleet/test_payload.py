@@ -3,10 +3,9 @@
 import msgspec
 import pytest
 
-from specfleet.fleet.policies.shapes import CHAIN, Shape, depths_of, dynamic, parents
+from specfleet.fleet.policies.shapes import CHAIN, Shape, depths_of, dynamic, parents, tree
 from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave
 from specfleet.fleet.stations.payload import ENVELOPE_BYTES, encode, payload_bytes
-from tests.helpers.shapes import tree
 
 VOCABULARY = 1000
 

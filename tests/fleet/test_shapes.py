@@ -2,8 +2,7 @@
 
 import pytest
 
-from specfleet.fleet.policies.shapes import CHAIN, MAX_NODES, parents
-from tests.helpers.shapes import tree
+from specfleet.fleet.policies.shapes import CHAIN, MAX_NODES, parents, tree
 
 
 def test_a_tree_may_have_4096_nodes() -> None:

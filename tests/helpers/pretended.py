@@ -22,8 +22,7 @@ from specfleet.engine.decoding.models import CausalLM
 from specfleet.engine.decoding.rules import Rule
 from specfleet.engine.decoding.sampling import Sampling
 from specfleet.engine.decoding.verify import Target, Verdict
-from specfleet.fleet.policies.shapes import CHAIN, Shape, dynamic
-from tests.helpers.shapes import tree
+from specfleet.fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 
 T = TypeVar("T")
 NAME = "pretended"
