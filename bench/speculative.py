@@ -48,7 +48,7 @@ def decode_batch(
             opened.append(tag)
             first = target.prefill(tag)
             drafter.open(tag, [*prompt, first.token], sampling, seed + 1, room)
-            drafter.prefill(tag, hidden=first.hidden)
+            drafter.read(tag, hidden=first.hidden)
         while True:
             for tag in list(target.streams):
                 text = target.committed(tag)[len(prompts[tag]) :]

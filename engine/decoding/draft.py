@@ -84,15 +84,6 @@ class Drafter:
         if self.streams.pop(tag, None) is not None:
             self.cache.close(tag)
 
-    def prefill(self, tag: int, committed: Sequence[int] = (), hidden: torch.Tensor | None = None) -> None:
-        """Compute the cache anew, of all committed tokens but the last, which the draft step feeds.
-
-        - `committed`: the committed tokens now, if they are more than the first prefix.
-        - `hidden` (tokens - 1, states): the target's states, if it reads them.
-        """
-        self.forget(tag)
-        self.read(tag, committed or self.streams[tag].committed, hidden)
-
     def forget(self, tag: int, known: int = 0) -> None:
         """Forget a stream's cache; its text has to be read again, behind the `known` tokens of a prefix cache.
 
@@ -102,13 +93,15 @@ class Drafter:
         read = min(self.cache.lengths[tag], len(stream.committed) - 1)
         self.cache.lengths[tag], stream.drafts = min(known, read or known), None
 
-    def read(self, tag: int, committed: Sequence[int], hidden: torch.Tensor | None = None) -> None:
-        """Take over a text that goes on, and compute the cache of all of it but the last token.
+    def read(self, tag: int, committed: Sequence[int] = (), hidden: torch.Tensor | None = None) -> None:
+        """Compute the cache of all committed tokens but the last, which the draft step feeds.
 
-        - `hidden` (new tokens, states): the target's states of the tokens between the last ones of both texts.
+        - `committed`: the text now, if it goes on.
+        - `hidden` (new tokens, states): the target's states, if it reads them, of the tokens between the last one that
+          was read and the last one.
         """
         stream = self.streams[tag]
-        stream.committed, stream.drafts = list(committed), None
+        stream.committed, stream.drafts = list(committed or stream.committed), None
         self._fill(tag, stream.committed, hidden)
 
     def _fill(self, tag: int, committed: Sequence[int], hidden: torch.Tensor | None) -> None:

@@ -92,7 +92,7 @@ class AlignedExecutor(Executor):
         return Outcome()
 
     def _draft_prefill(self, tag: int) -> None:
-        self.drafter.prefill(tag, self.target.committed(tag), self.hidden.pop(tag))
+        self.drafter.read(tag, self.target.committed(tag), self.hidden.pop(tag))
 
     def _close(self, tag: int) -> None:
         self.target.release(tag)

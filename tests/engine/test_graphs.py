@@ -354,7 +354,7 @@ def test_a_head_drafts_the_same_with_graphs(model: CausalLM, shape: Shape, depth
         prompt = TEXT[tag, : 20 + tag].tolist()
         for drafter in (eager, captured):
             drafter.open(tag, list(prompt), room=200)
-            drafter.prefill(tag, hidden=torch.tensor(np.random.default_rng(tag).normal(size=(len(prompt) - 1, 48))))
+            drafter.read(tag, hidden=torch.tensor(np.random.default_rng(tag).normal(size=(len(prompt) - 1, 48))))
     for _ in range(12):
         wanted, found = (drafter.draft([0, 1], [depth, depth]) for drafter in (eager, captured))
         assert found.tokens.tolist() == wanted.tokens.tolist()
