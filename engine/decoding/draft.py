@@ -40,7 +40,31 @@ class Stream:
         return np.random.default_rng(self.seed)
 
 
-class Drafter:
+class Rows:
+    """The streams of a drafter or of a target, each with a row of its cache."""
+
+    cache: RowCache
+    streams: dict[int, Stream]
+
+    def open(self, tag: int, prefix: list[int], sampling: Sampling = GREEDY, seed: int = 0, room: int = 0) -> None:
+        """Begin a stream with its prompt, or what is committed; `room`: maximum tokens of its cache.
+
+        ValueError if it is open.
+        """
+        self.cache.open(tag, room)
+        self.streams[tag] = Stream(list(prefix), sampling, seed)
+
+    def release(self, tag: int) -> None:
+        """Drop a stream and free its cache."""
+        if self.streams.pop(tag, None) is not None:
+            self.cache.close(tag)
+
+    def committed(self, tag: int) -> list[int]:
+        """Return the stream's committed tokens, prompt included; a drafter's as far as it knows."""
+        return self.streams[tag].committed
+
+
+class Drafter(Rows):
     """A draft model, the shape of its drafts and the rule of their verification.
 
     - `reads_hidden`: whether it needs the target's hidden states.
@@ -64,25 +88,12 @@ class Drafter:
         self.rule = rule
         self.cache = model.new_cache() if cache is None else cache
         self.device = model.device
-        self.streams: dict[int, Stream] = {}
+        self.streams = {}
 
     @property
     def name(self) -> str:
         """Its name in errors."""
         return f"EAGLE head beside {self.model.name}" if self.reads_hidden else f"drafter {self.model.name}"
-
-    def open(self, tag: int, prefix: list[int], sampling: Sampling = GREEDY, seed: int = 0, room: int = 0) -> None:
-        """Begin a stream with the committed tokens `prefix`; `room`: maximum tokens of its cache.
-
-        ValueError if it is open.
-        """
-        self.cache.open(tag, room)
-        self.streams[tag] = Stream(prefix, sampling, seed)
-
-    def release(self, tag: int) -> None:
-        """Drop a stream and free its cache."""
-        if self.streams.pop(tag, None) is not None:
-            self.cache.close(tag)
 
     def forget(self, tag: int, known: int = 0) -> None:
         """Forget a stream's cache; its text has to be read again, behind the `known` tokens of a prefix cache.
@@ -112,10 +123,6 @@ class Drafter:
     def in_order(self, tags: Sequence[int]) -> list[int]:
         """Return `tags` in the order in which they are cheapest to draft for together."""
         return self.cache.in_order(tags)
-
-    def committed(self, tag: int) -> list[int]:
-        """Return the stream's committed tokens, as far as the drafter knows."""
-        return self.streams[tag].committed
 
     def advance(self, tag: int, path: Sequence[int], tokens: Sequence[int], hidden: torch.Tensor | None = None) -> None:
         """Commit the nodes of `path` in the last draft; `tokens` are theirs, and after them the target's own."""
