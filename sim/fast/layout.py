@@ -59,8 +59,7 @@ A_ROW = np.dtype([  # a stream at a serving target; of arrivals, an open request
     ("drafted_epoch", SMALL),  # its epoch at its last draft
     ("granted", TRUTH),  # whether it drafts after the running step, or elsewhere once a stale draft has come
     ("drafter", SMALL),  # elsewhere, -1 for none
-    ("down", SMALL),  # directions of its link
-    ("up", SMALL),
+    ("down", SMALL),  # direction of its link; the next one is the way up
     ("passed", SMALL),  # tokens by which the text is ahead of its draft
     ("requested", SMALL),  # committed tokens at its last draft request
     ("unanswered", SMALL),  # epoch of that request until its draft has come, else 0

@@ -109,7 +109,7 @@ def missing(  # noqa: PLR0911 (one for each reason)
     """Return the kind and subject of random numbers that an event may lack; (OVER, 0) if it lacks none."""
     if event == events.ARRIVES:  # a late draft may be requested again
         way = wires.ways[subject]
-        up = streams[wires.messages[way.start + way.oldest].stream].up
+        up = streams[wires.messages[way.start + way.oldest].stream].down + 1
         if wires.ways[up].count == wires.ways[up].room:
             return events.WAYS, up
         jitter = wires.ways[up].jitter
@@ -123,7 +123,7 @@ def missing(  # noqa: PLR0911 (one for each reason)
         if ends and not deal(row, numbers, slots.members[place]):
             return events.LENGTHS, slots.members[place]
         if row.drafter >= 0:
-            number = row.down if station.is_drafter else row.up
+            number = row.down if station.is_drafter else row.down + 1
             way = wires.ways[number]
             if way.count + 2 * min(station.members, limits.max_num_seqs) > way.room:  # a draft request and a leave
                 return events.WAYS, number

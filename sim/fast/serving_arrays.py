@@ -92,7 +92,6 @@ def serving_of(fleet: Fleet) -> ServingArrays:
     rows["request"] = np.arange(fleet.streams)
     for name in homes.dtype.names or ():
         rows[name] = homes[name][rows["request"] % len(homes)]
-    rows["up"] = rows["down"] + 1
     clocks["logs"] = 1
     clocks["begins"], clocks["free"], clocks["first_done_s"] = -1, -1, np.inf
     clocks["arriving"] = 0 if fleet.streams else firsts
@@ -111,7 +110,7 @@ def serving_of(fleet: Fleet) -> ServingArrays:
     return ServingArrays(
         texts=texts, streams=rows, stations=stations, slots=slots, limits=_limits(fleet),
         laws=laws.arrays(fleet.drafters.times), wires=wires,
-        numbers=Numbers(sources.pool.array, at, to, drawn, decks, dealt),
+        numbers=Numbers(sources.pool, at, to, drawn, decks, dealt),
         heap=heap, clocks=clocks, sums=_sums(fleet, len(stations)),
         sharing=sharing_of(fleet, requests, len(slots.running)), sources=sources, lengths=lengths,
     )  # fmt: skip
