@@ -17,7 +17,7 @@ from specfleet.engine.decoding.models import CausalLM
 from specfleet.engine.decoding.placing import placed
 from specfleet.engine.decoding.rules import Rule, Walk, decided_at, decisions, normalised
 from specfleet.engine.decoding.rules import verify as walk_down
-from specfleet.engine.decoding.sampling import GREEDY, Sampling, distributions, uniforms, warmed, widened
+from specfleet.engine.decoding.sampling import Sampling, distributions, uniforms, warmed, widened
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.outcome import Token
 
