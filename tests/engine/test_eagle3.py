@@ -10,9 +10,8 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from bench.speculative import decode_batch
+from bench.speculative import decode_batch, decode_plain
 from specfleet.engine.decoding.cache import shape_of
-from specfleet.engine.decoding.decode import decode_plain
 from specfleet.engine.decoding.eagle import Eagle3Head, EagleDrafter
 from specfleet.engine.decoding.eagle_files import load_head, read_taps
 from specfleet.engine.decoding.models import CausalLM

@@ -15,11 +15,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.speculative import decode_speculatively
+from bench.speculative import decode_plain, decode_speculatively
 from bench.tiny_models import network_of, tiny_config
 from specfleet.engine.decoding import graphs, models
 from specfleet.engine.decoding.cache import RowCache
-from specfleet.engine.decoding.decode import decode_plain
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.eagle import EagleDrafter, EagleHead
 from specfleet.engine.decoding.feed import Nodes
