@@ -11,7 +11,7 @@ STUDIES = (
     "replayed", "tiers", "shipped", "serving", "outside", "engines", "planned", "decoding", "exact", "steps", "star",
     "pair", "gpu", "speed", "coverage", "acceptance", "zoo", "aisimulate", "llmservingsim", "methods_adaptive",
     "estimates", "efficiencies", "serving_rows", "ranges", "published", "methods", "blocks",
-    "specdecode_fig1", "specdecode_fig10",
+    "specdecode_fig1",
 )  # fmt: skip
 
 

@@ -16,9 +16,8 @@ from transformers import GenerationConfig
 
 import specfleet
 from bench.harness import Options, Report, Row, compared, run
-from bench.speculative import decode_speculatively
+from bench.speculative import decode_plain, decode_speculatively
 from specfleet.engine.decoding.block import BlockDrafter
-from specfleet.engine.decoding.decode import decode_plain
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.eagle import EagleDrafter
 from specfleet.engine.decoding.eagle_files import load_head

@@ -14,8 +14,7 @@ import torch
 
 from bench.decoding import drafters_of
 from bench.harness import Aim, Options, Report, Row, first_rows
-from bench.speculative import decode_batch, decode_speculatively
-from specfleet.engine.decoding.decode import decode_plain
+from bench.speculative import decode_batch, decode_plain, decode_speculatively
 from specfleet.engine.decoding.models import CausalLM, load_model
 from specfleet.engine.decoding.pages import find_fault
 from specfleet.engine.decoding.sampling import GREEDY, Sampling

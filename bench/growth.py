@@ -17,12 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from matplotlib import rc_context
-from matplotlib.figure import Figure
 
 from bench.harness import Row
 from specfleet.experiments.console.printing import remark
-from specfleet.figures.style import LINE_COLOURS, STYLE
 from specfleet.fleet.records.metrics.measure import assess
 from specfleet.fleet.records.metrics.window import Metric
 from specfleet.fleet.scenario.reading import make_scenario, scenario_of
@@ -129,23 +126,6 @@ def rows_of(grown: Mapping[str, Sequence[Cost]], sizes: Sequence[int], tokens: i
         | {"mean latency, s": own[-1].latency_s}
         for name, own in grown.items()
     ]
-
-
-def draw(grown: Mapping[str, Sequence[Cost]], sizes: Sequence[int]) -> Figure:
-    """Draw processor time and peak memory against requests."""
-    with rc_context(STYLE):
-        figure = Figure(figsize=(7.5, 3.2), layout="constrained")
-        for place, label in enumerate(("processor time, s", "peak memory, MB")):
-            axes = figure.add_subplot(1, 2, 1 + place)
-            for (name, own), colour in zip(grown.items(), LINE_COLOURS, strict=False):
-                axes.plot(sizes, [cost[place] for cost in own], "o-", color=colour, label=name, markersize=3)
-            axes.set(xlabel="requests", ylabel=label, xscale="log", xticks=sizes)
-            axes.xaxis.set_major_formatter("{x:g}")
-        figure.axes[0].set_yscale("log")
-        figure.axes[0].yaxis.set_major_formatter("{x:g}")
-        figure.axes[1].set_ylim(bottom=0)
-        figure.axes[0].legend()
-    return figure
 
 
 if __name__ == "__main__":

@@ -138,7 +138,7 @@ def rounds_s(profile: HardwareProfile, context: Floats, drafted: Floats, rows: i
     Args:
         profile: Step times.
         context: Committed tokens before each round.
-        drafted: Draft tokens of each row. It may be a mean over the rows if times are linear in tokens.
+        drafted: Draft tokens of each row.
         rows: Rows of the batch.
     """
     drafting_s = steps_s(profile.draft, drafted, context, rows)

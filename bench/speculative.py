@@ -1,12 +1,35 @@
-"""Decode texts in one process, speculatively: drafter and target are on the same device."""
+"""Decode texts in one process, plainly and speculatively: drafter and target are on the same device."""
 
 from collections.abc import Sequence
 
-from specfleet.engine.decoding.decode import check_text
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.sampling import GREEDY, Sampling
 from specfleet.engine.decoding.verify import Target
+from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.shapes import reach
+
+TAG = 0
+
+
+def decode_plain(
+    target: Target, prompt: list[int], new_tokens: int, sampling: Sampling = GREEDY, seed: int = 0
+) -> list[int]:
+    """Return `new_tokens` token ids after `prompt` by plain decoding."""
+    check_text(target, prompt, new_tokens)
+    target.open(TAG, prompt, sampling, seed, room=len(prompt) + new_tokens)
+    try:
+        for _ in range(new_tokens):
+            target.decode([TAG])
+        return target.committed(TAG)[len(prompt) :]
+    finally:
+        target.release(TAG)
+
+
+def check_text(target: Target, prompt: Sequence[int], new_tokens: int) -> None:
+    """Raise InputError for an empty prompt, and for a text beyond the model's positions."""
+    if not prompt:
+        raise InputError("prompt: needs a token or more")
+    target.model.check_reach(len(prompt) + new_tokens)
 
 
 def decode_speculatively(
@@ -48,7 +71,7 @@ def decode_batch(
             opened.append(tag)
             first = target.prefill(tag)
             drafter.open(tag, [*prompt, first.token], sampling, seed + 1, room)
-            drafter.prefill(tag, hidden=first.hidden)
+            drafter.read(tag, hidden=first.hidden)
         while True:
             for tag in list(target.streams):
                 text = target.committed(tag)[len(prompts[tag]) :]

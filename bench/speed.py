@@ -19,9 +19,8 @@ import numpy as np
 import simpy
 
 import specfleet
-from bench.growth import LOADS, QUEUES, TOKENS, costs, draw, metrics_of, rows_of, served
+from bench.growth import LOADS, QUEUES, TOKENS, costs, metrics_of, rows_of, served
 from bench.harness import Aim, Options, Report, Row, compared, data_file, data_option, run
-from specfleet.figures.style import save
 from specfleet.fleet.records.columns import Series
 from specfleet.fleet.records.metrics.intervals import student_t_interval
 from specfleet.fleet.records.metrics.measure import assess, measure
@@ -62,7 +61,7 @@ OPTIONS: Options = {
 
 
 def study(options: argparse.Namespace) -> Report:
-    """Hold the figures of the simulator against their aims; draw time and memory against requests."""
+    """Hold the figures of the simulator against their aims."""
     repetitions, tables, aims = options.repetitions, dict[str, list[Row]](), closed(options.repetitions)
     for targets in REQUESTS:
         rows = tables[f"one star of {targets} targets"] = compared(
@@ -74,9 +73,6 @@ def study(options: argparse.Namespace) -> Report:
         )
     sizes = [10**power for power in range(4, len(str(options.most)))]
     grown = costs(list(LOADS), sizes)
-    save(
-        draw(grown, sizes), options.out / "growth.png", "A serving target of 64 rows; answers of 8 tokens; no records."
-    )
     rows = tables["loads of a target: us a token, MB"] = rows_of(grown, sizes, TOKENS)
     aims += [Aim(f"{row['work']}, growth of time by ten times the requests", row["growth"], GROWTH) for row in rows]
     aims += [Aim(f"{name}, peak memory, MB", own[-1].memory_mb, MEMORY_MB) for name, own in grown.items()]

@@ -19,11 +19,10 @@ from transformers.utils import logging
 
 from bench.decoding import rule_of
 from bench.harness import Aim, Options, Report, Row, first_rows
-from bench.speculative import decode_speculatively
+from bench.speculative import decode_plain, decode_speculatively
 from bench.tiny_models import KIN_NOISE, VARIANTS, VOCABULARY, disturb, network_of, tiny_config
 from specfleet.engine.decoding.admitted import ADMITTED
 from specfleet.engine.decoding.cache import shape_of
-from specfleet.engine.decoding.decode import decode_plain
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.eagle import EagleDrafter, EagleHead
 from specfleet.engine.decoding.feed import Nodes

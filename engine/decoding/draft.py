@@ -40,7 +40,31 @@ class Stream:
         return np.random.default_rng(self.seed)
 
 
-class Drafter:
+class Rows:
+    """The streams of a drafter or of a target, each with a row of its cache."""
+
+    cache: RowCache
+    streams: dict[int, Stream]
+
+    def open(self, tag: int, prefix: list[int], sampling: Sampling = GREEDY, seed: int = 0, room: int = 0) -> None:
+        """Begin a stream with its prompt, or what is committed; `room`: maximum tokens of its cache.
+
+        ValueError if it is open.
+        """
+        self.cache.open(tag, room)
+        self.streams[tag] = Stream(list(prefix), sampling, seed)
+
+    def release(self, tag: int) -> None:
+        """Drop a stream and free its cache."""
+        if self.streams.pop(tag, None) is not None:
+            self.cache.close(tag)
+
+    def committed(self, tag: int) -> list[int]:
+        """Return the stream's committed tokens, prompt included; a drafter's as far as it knows."""
+        return self.streams[tag].committed
+
+
+class Drafter(Rows):
     """A draft model, the shape of its drafts and the rule of their verification.
 
     - `reads_hidden`: whether it needs the target's hidden states.
@@ -64,34 +88,12 @@ class Drafter:
         self.rule = rule
         self.cache = model.new_cache() if cache is None else cache
         self.device = model.device
-        self.streams: dict[int, Stream] = {}
+        self.streams = {}
 
     @property
     def name(self) -> str:
         """Its name in errors."""
         return f"EAGLE head beside {self.model.name}" if self.reads_hidden else f"drafter {self.model.name}"
-
-    def open(self, tag: int, prefix: list[int], sampling: Sampling = GREEDY, seed: int = 0, room: int = 0) -> None:
-        """Begin a stream with the committed tokens `prefix`; `room`: maximum tokens of its cache.
-
-        ValueError if it is open.
-        """
-        self.cache.open(tag, room)
-        self.streams[tag] = Stream(prefix, sampling, seed)
-
-    def release(self, tag: int) -> None:
-        """Drop a stream and free its cache."""
-        if self.streams.pop(tag, None) is not None:
-            self.cache.close(tag)
-
-    def prefill(self, tag: int, committed: Sequence[int] = (), hidden: torch.Tensor | None = None) -> None:
-        """Compute the cache anew, of all committed tokens but the last, which the draft step feeds.
-
-        - `committed`: the committed tokens now, if they are more than the first prefix.
-        - `hidden` (tokens - 1, states): the target's states, if it reads them.
-        """
-        self.forget(tag)
-        self.read(tag, committed or self.streams[tag].committed, hidden)
 
     def forget(self, tag: int, known: int = 0) -> None:
         """Forget a stream's cache; its text has to be read again, behind the `known` tokens of a prefix cache.
@@ -102,13 +104,15 @@ class Drafter:
         read = min(self.cache.lengths[tag], len(stream.committed) - 1)
         self.cache.lengths[tag], stream.drafts = min(known, read or known), None
 
-    def read(self, tag: int, committed: Sequence[int], hidden: torch.Tensor | None = None) -> None:
-        """Take over a text that goes on, and compute the cache of all of it but the last token.
+    def read(self, tag: int, committed: Sequence[int] = (), hidden: torch.Tensor | None = None) -> None:
+        """Compute the cache of all committed tokens but the last, which the draft step feeds.
 
-        - `hidden` (new tokens, states): the target's states of the tokens between the last ones of both texts.
+        - `committed`: the text now, if it goes on.
+        - `hidden` (new tokens, states): the target's states, if it reads them, of the tokens between the last one that
+          was read and the last one.
         """
         stream = self.streams[tag]
-        stream.committed, stream.drafts = list(committed), None
+        stream.committed, stream.drafts = list(committed or stream.committed), None
         self._fill(tag, stream.committed, hidden)
 
     def _fill(self, tag: int, committed: Sequence[int], hidden: torch.Tensor | None) -> None:
@@ -119,10 +123,6 @@ class Drafter:
     def in_order(self, tags: Sequence[int]) -> list[int]:
         """Return `tags` in the order in which they are cheapest to draft for together."""
         return self.cache.in_order(tags)
-
-    def committed(self, tag: int) -> list[int]:
-        """Return the stream's committed tokens, as far as the drafter knows."""
-        return self.streams[tag].committed
 
     def advance(self, tag: int, path: Sequence[int], tokens: Sequence[int], hidden: torch.Tensor | None = None) -> None:
         """Commit the nodes of `path` in the last draft; `tokens` are theirs, and after them the target's own."""

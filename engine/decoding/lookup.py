@@ -38,17 +38,13 @@ class LookupDrafter:
         """Drop a stream."""
         self.texts.pop(tag, None)
 
-    def prefill(self, tag: int, committed: Sequence[int] = (), hidden: torch.Tensor | None = None) -> None:
-        """Take over the committed tokens."""
-        if committed:
-            self.texts[tag] = list(committed)
-
     def forget(self, tag: int, known: int = 0) -> None:
         """Do nothing: there is no cache."""
 
-    def read(self, tag: int, committed: Sequence[int], hidden: torch.Tensor | None = None) -> None:
+    def read(self, tag: int, committed: Sequence[int] = (), hidden: torch.Tensor | None = None) -> None:
         """Take over the committed tokens."""
-        self.prefill(tag, committed)
+        if committed:
+            self.texts[tag] = list(committed)
 
     def in_order(self, tags: Sequence[int]) -> list[int]:
         """Return `tags`: every order is as cheap."""

@@ -11,7 +11,7 @@ from specfleet.engine.decoding import llama
 from specfleet.engine.decoding.admitted import check, known_positions
 from specfleet.engine.decoding.aligned import AlignedCache
 from specfleet.engine.decoding.attention import FEED, use_slots
-from specfleet.engine.decoding.cache import CacheShape, Group, RowCache, shape_of
+from specfleet.engine.decoding.cache import CacheShape, RowCache, shape_of
 from specfleet.engine.decoding.checkpoints import load_whole
 from specfleet.engine.decoding.feed import Feed, Joined, Nodes
 from specfleet.engine.decoding.folders import folder_of
@@ -106,16 +106,9 @@ class CausalLM:
             tags,
             counts,
             nodes,
-            lambda begin, end, feed: self._forward(cache, tokens[begin:end], feed, taps),
+            lambda begin, end, feed: self.forward(cache, tokens[begin:end], feed, taps),
             joins=self.lean and self.graphs is None,  # runs of rows have graphs of their own
         )
-
-    @torch.inference_mode()
-    def feed_groups(
-        self, cache: RowCache, groups: Sequence[Group], tokens: torch.Tensor, taps: Sequence[int] = ()
-    ) -> torch.Tensor:
-        """Feed the tokens of several groups of rows in one pass, as `feed`; a lean model, whose cache `joins`."""
-        return self._forward(cache, tokens, cache.join(groups), taps)
 
     def prefill(self, cache: RowCache, tag: int, tokens: Sequence[int], taps: Sequence[int] = ()) -> torch.Tensor:
         """Feed and commit `tokens` of one row; return their hidden states as `feed` does: (tokens, hidden)."""
@@ -132,7 +125,9 @@ class CausalLM:
         """Return the logits (..., vocabulary) of last hidden states (..., hidden)."""
         return self.head(hidden)
 
-    def _forward(self, cache: RowCache, tokens: torch.Tensor, feed: Feed | Joined, taps: Sequence[int]) -> torch.Tensor:
+    @torch.inference_mode()
+    def forward(self, cache: RowCache, tokens: torch.Tensor, feed: Feed | Joined, taps: Sequence[int]) -> torch.Tensor:
+        """Run one pass over tokens (N,) with their feed, as `feed`; groups of rows join in a lean model's alone."""
         if not self.lean:
             assert isinstance(feed, Feed)
             cache.feed = replace(feed, mask=feed.visible)  # once for all layers

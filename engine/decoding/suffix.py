@@ -96,9 +96,9 @@ class SuffixDrafter(LookupDrafter):
             self.earlier.add(oldest, times=-1)
             self.kept -= len(oldest)
 
-    def prefill(self, tag: int, committed: Sequence[int] = (), hidden: torch.Tensor | None = None) -> None:
+    def read(self, tag: int, committed: Sequence[int] = (), hidden: torch.Tensor | None = None) -> None:
         """Take over the committed tokens."""
-        super().prefill(tag, committed)
+        super().read(tag, committed)
         self.own.pop(tag, None)
 
     def go_back(self, tag: int, length: int) -> None:

@@ -65,7 +65,7 @@ def _in_one_pass(
         fed = target.fed_for(tags, drafts, beside=True)
         groups.append((tags, fed.counts, fed.nodes))
         tokens = torch.cat([tokens, fed.flat])
-    last, hidden = target.split(model.feed_groups(cache, groups, tokens, target.taps))
+    last, hidden = target.split(model.forward(cache, tokens, cache.join(groups), target.taps))
     ends, end = [], 0
     for part, text in zip(parts, texts, strict=True):
         states[part.tag].append(hidden[end : end + len(text)])

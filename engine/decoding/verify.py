@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from specfleet.engine.decoding.cache import WARM_UP, RowCache
-from specfleet.engine.decoding.draft import Stream
+from specfleet.engine.decoding.draft import Rows, Stream
 from specfleet.engine.decoding.feed import Nodes, in_rectangle
 from specfleet.engine.decoding.graphs import MAX_TOKENS
 from specfleet.engine.decoding.greedy import longest_path
@@ -17,7 +17,7 @@ from specfleet.engine.decoding.models import CausalLM
 from specfleet.engine.decoding.placing import placed
 from specfleet.engine.decoding.rules import Rule, Walk, decided_at, decisions, normalised
 from specfleet.engine.decoding.rules import verify as walk_down
-from specfleet.engine.decoding.sampling import GREEDY, Sampling, distributions, uniforms, warmed, widened
+from specfleet.engine.decoding.sampling import Sampling, distributions, uniforms, warmed, widened
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.policies.outcome import Token
 
@@ -77,7 +77,7 @@ Kept = Callable[[Sequence[int]], Sequence[int]]
 """From the accepted draft tokens of each row to the number of them that the row keeps."""
 
 
-class Target:
+class Target(Rows):
     """A target model with its rule of verification.
 
     - `rectangular`: whether rows with shorter drafts may be fed as many tokens as the longest. A CPU computes only the
@@ -94,12 +94,7 @@ class Target:
         self.taps = tuple(taps)
         self.cache = model.new_cache() if cache is None else cache
         self.rectangular = model.device.type != "cpu" and not self.cache.shares
-        self.streams: dict[int, Stream] = {}
-
-    def open(self, tag: int, prompt: list[int], sampling: Sampling = GREEDY, seed: int = 0, room: int = 0) -> None:
-        """Begin a stream with its prompt; `room`: maximum tokens of its cache. ValueError if it is open."""
-        self.cache.open(tag, room)
-        self.streams[tag] = Stream(list(prompt), sampling, seed)
+        self.streams = {}
 
     def warm_up(self, tokens: int) -> None:
         """Read a prompt of so many tokens, decode one, and forget both: the first steps of a process load libraries."""
@@ -107,15 +102,6 @@ class Target:
         self.prefill(WARM_UP)
         self.decode([WARM_UP])
         self.release(WARM_UP)
-
-    def committed(self, tag: int) -> list[int]:
-        """Return the stream's committed tokens, prompt included."""
-        return self.streams[tag].committed
-
-    def release(self, tag: int) -> None:
-        """Drop a stream and free its cache."""
-        if self.streams.pop(tag, None) is not None:
-            self.cache.close(tag)
 
     def feed_part(self, tag: int, tokens: int) -> torch.Tensor:
         """Feed the next tokens of a stream's text, a part of its prompt; return their states for a draft head."""

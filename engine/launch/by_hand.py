@@ -21,7 +21,7 @@ from specfleet.engine.launch.placement import measured_here
 from specfleet.engine.launch.places import Place, drafter_place, router_place, targets_place
 from specfleet.engine.launch.runnable import check_by_hand
 from specfleet.engine.launch.serve import CONTINUATIONS, texts_of
-from specfleet.engine.net.addresses import FREE, TCP, called_by_targets, check_address, drafters_at, shown, socket_file
+from specfleet.engine.net.addresses import FREE, TCP, called, check_address, shown, socket_file
 from specfleet.engine.net.clock import now_s
 from specfleet.engine.net.keys import Keys, allowed_keys
 from specfleet.engine.node.build import check_models, with_positions
@@ -70,7 +70,7 @@ def serve_node(
     fleet = msgspec.structs.replace(with_positions(resolve(scenario)), one_clock=False)  # links are those between hosts
     check_by_hand(fleet)
     _check_role(fleet, role, numbers)
-    addresses = _called(fleet, role, connect)
+    addresses = {} if role == "drafter" else called(fleet, "--connect", connect, role == "target")
     if at is None and role != "target":
         station = ROUTER if role == "router" else fleet.drafter_name(numbers[0])
         at = socket_file(station) if keys is None else f"{TCP}0.0.0.0:{PORTS[role]}"
@@ -81,7 +81,7 @@ def serve_node(
     prepare_device()
     if role != "router":
         check_models(fleet, _say)
-    say = partial(_say_of, node_name(fleet, role, numbers))
+    say = partial(_say, node_name(fleet, role, numbers))
     node = _place(fleet, role, numbers, addresses).make(site=Site(at or FREE, keys, say))
     if node.address:
         say(f"serves {_clients(keys)} at {shown([node.address])}")
@@ -103,16 +103,6 @@ def _check_role(fleet: Fleet, role: Role, numbers: Sequence[int]) -> None:
         )
     if len(numbers) > 1 and not (role == "target" and fleet.verifiers.kind == "replayed"):
         raise InputError(f"{named}: a drafter or a real target has a process of its own; start one for each")
-
-
-def _called(fleet: Fleet, role: Role, connect: Sequence[str] | None) -> dict[int, str]:
-    """Return the addresses that a node calls, by number."""
-    if role == "drafter":
-        return {}
-    if role == "router":
-        return drafters_at(fleet, "--connect", connect or [socket_file(name) for name in fleet.drafter_names])
-    called = [ROUTER] if fleet.routed else fleet.drafter_names
-    return called_by_targets(fleet, "--connect", connect or [socket_file(name) for name in called])
 
 
 def _place(fleet: Fleet, role: Role, numbers: Sequence[int], addresses: Mapping[int, str]) -> Place:
@@ -139,12 +129,12 @@ def serve_and_keep(
     watch: Watch | None,
     say: Say,
     power: Path | None = None,
-    called: Sequence[str] = (),
+    calls: Sequence[str] = (),
 ) -> None:
     """Serve with a connected node; then write its records. Raise Interrupted if a signal stopped it."""
     with stopped_by_signals(node) as signals:
-        if called:  # said once a signal keeps the records
-            say(f"drafts come from {shown(called)}")
+        if calls:  # said once a signal keeps the records
+            say(f"drafts come from {shown(calls)}")
         zero_s = now_s()
         meter = measured_here(say) if power is not None else None
         with watched(watch) as report, observed(node.stations, zero_s, report, meter, node.workers) as samples:
@@ -197,9 +187,5 @@ def _clients(keys: Keys | None) -> str:
     return f"clients with one of {len(allowed_keys(keys.allowed))} keys in {keys.allowed}"
 
 
-def _say_of(name: str, line: str) -> None:
-    _say(f"{name}: {line}")
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(line + "\n")
+def _say(*parts: str) -> None:
+    sys.stderr.write(": ".join(parts) + "\n")

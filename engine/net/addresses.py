@@ -16,6 +16,7 @@ import zmq
 
 from specfleet.engine.net.keys import Keys
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.names import ROUTER
 from specfleet.fleet.scenario.resolved import Fleet
 
 TCP, FILE = "tcp://", "ipc://"  # of ZeroMQ
@@ -55,32 +56,27 @@ def shown(addresses: Sequence[str]) -> str:
     return ", ".join(address.removeprefix(TCP).removeprefix(FILE) for address in addresses)
 
 
-def drafters_at(fleet: Fleet, option: str, addresses: Sequence[str]) -> dict[int, str]:
-    """Return the addresses by the number of the drafter; InputError unless there is one for each of the fleet."""
-    M = fleet.drafters.count
-    if len(addresses) != M:
-        raise InputError(
-            f"{option}: {_counted(len(addresses))}, and scenario {fleet.name!r} has drafters.count = {M}; name them "
-            "in their order, the first one's first"
-        )
-    return dict(enumerate(addresses))
+def called(fleet: Fleet, option: str, stated: Sequence[str] | None, of_target: bool) -> dict[int, str]:
+    """Return the addresses that a target or the router calls: of the drafters by number, or of the router as 0.
 
-
-def called_by_targets(fleet: Fleet, option: str, addresses: Sequence[str]) -> dict[int, str]:
-    """Return the addresses that targets call: of the drafters by number, or of the router as 0.
+    - `stated`: as users write them; None for the socket files of this user.
 
     InputError for another number of addresses.
     """
-    if not fleet.drafters.stations:
-        return {}
-    if not fleet.routed:
-        return drafters_at(fleet, option, addresses)
-    if len(addresses) > 1:
+    by_router, M = of_target and fleet.routed, fleet.drafters.stations
+    addresses = stated or [socket_file(name) for name in ([ROUTER] if by_router else fleet.drafter_names)]
+    counted = f"{option}: {len(addresses)} address" + ("es" if len(addresses) > 1 else "")
+    if by_router and len(addresses) > 1:
         raise InputError(
-            f"{option}: {_counted(len(addresses))}, and with drafters.route targets call the router alone; start "
-            "`specfleet node router` and name it"
+            f"{counted}, and with drafters.route targets call the router alone; start `specfleet node router` and "
+            "name it"
         )
-    return {0: addresses[0]}
+    if M and not by_router and len(addresses) != M:
+        raise InputError(
+            f"{counted}, and scenario {fleet.name!r} has drafters.count = {M}; name them in their order, the first "
+            "one's first"
+        )
+    return dict(enumerate(addresses)) if M else {}
 
 
 def numbers_of(option: str, text: str, key: str, count: int) -> list[int]:
@@ -92,10 +88,6 @@ def numbers_of(option: str, text: str, key: str, count: int) -> list[int]:
     if last > count:
         raise InputError(f"{option} {text}: the scenario has {key} = {count}")
     return list(range(first - 1, last))
-
-
-def _counted(count: int) -> str:
-    return f"{count} address" + ("es" if count > 1 else "")
 
 
 def socket_file(name: str) -> str:

@@ -44,10 +44,6 @@ class MessageLimits(msgspec.Struct, frozen=True):
     positions: int = 0
     outruns: bool = False
 
-    def max_tokens(self, base: int) -> int:
-        """Return the most tokens of a request that opens no session; 1 if a target waits for each draft."""
-        return 1 if self.in_turn and not self.outruns else base
-
 
 class SessionState(msgspec.Struct):
     """An open session: its request, newest epoch and base.
@@ -106,6 +102,7 @@ def request_refused(
     known = 0 if session is None else session.base
     count, nodes = len(content.tokens), content.nodes
     path = message.base - known - count  # accepted nodes of the last draft
+    most = 1 if bounds.in_turn and not bounds.outruns else message.base  # tokens, if a target waits for each draft
     checks = (
         (message.request < bounds.requests, "request beyond the workload"),
         (message.base <= bounds.longest_text, "base beyond the longest text"),
@@ -114,10 +111,7 @@ def request_refused(
         (bounds.in_turn or 0 <= message.tokens <= bounds.longest_text - message.base, "grant beyond the longest text"),
         (message.opening or session is not None, "session that is not open"),
         (session is None or not (session.waits and bounds.in_turn), "request before its answer"),
-        (
-            count == message.base if message.opening else 1 <= count <= bounds.max_tokens(message.base),
-            "number of tokens",
-        ),
+        (count == message.base if message.opening else 1 <= count <= most, "number of tokens"),
         (_are_tokens(content.tokens, bounds), "token beyond the vocabulary"),
         (not content.rule and content.distributions is None, "distributions in a request"),
         (session is None or (known < message.base and path <= session.nodes), "more accepted than drafted"),

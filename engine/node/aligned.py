@@ -5,53 +5,35 @@ executor runs that on both models (`engine/decoding/aligned.py`).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
 from specfleet.engine.decoding.grow import Drafts
 from specfleet.engine.decoding.verify import Target
-from specfleet.engine.net.content import Content
 from specfleet.engine.node.build import AnyDrafter, Streams
 from specfleet.engine.node.executors import Watch, note_signals, with_signals
-from specfleet.engine.node.worker import Executor
+from specfleet.engine.node.serving import ServingExecutor
 from specfleet.fleet.policies.aligned import AlignedRule
-from specfleet.fleet.policies.outcome import Outcome, Token
-from specfleet.fleet.stations.messages import Join, StationEvent
+from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.times.step import Step
 
 
-@dataclass(eq=False)
-class AlignedExecutor(Executor):
-    """Runs an aligned station's steps on both models; keeps outputs and signals by request.
+class AlignedExecutor(ServingExecutor):
+    """Runs an aligned station's steps on both models."""
 
-    - `watch`: the length rule's test after every drafted token; None for rules without such a test.
-    - `signals`: whether outcomes have acceptance probability, divergence and entropy of every drafted token.
-    """
-
-    drafter: AnyDrafter
-    target: Target
-    streams: Streams
-    rule: AlignedRule
-    watch: Watch | None = None
-    signals: bool = False
-
-    def __post_init__(self) -> None:
-        self.joins: dict[int, Join] = {}
+    def __init__(
+        self, drafter: AnyDrafter, target: Target, streams: Streams, rule: AlignedRule, watch: Watch | None = None,
+        signals: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(drafter, target, streams, watch, signals)
+        self.rule = rule
         self.ballast: list[int] = []  # tags of finished rows that a fixed batch keeps
-        self.drafts: Drafts | None = None
+        self.drafted: Drafts | None = None
         self.hidden: dict[int, torch.Tensor] = {}  # of prompts that the drafter has yet to read
-        self.outputs: dict[int, list[int]] = {}
-        self.recorded: dict[int, list[Token]] = {}
-
-    def receive(self, event: StationEvent, content: Content) -> None:
-        """Note a request that joins; its caches open when it is prefilled."""
-        if isinstance(event, Join):
-            self.joins[event.tag] = event
 
     def release(self, tag: int) -> None:
         """Keep the finished text; free the caches, unless the row stays in its batch until that ends."""
-        join = self.joins.pop(tag)
+        join = self.texts.pop(tag).join
         committed = self.target.committed(tag)
         self.outputs[join.request] = committed[join.prompt_tokens : join.prompt_tokens + join.new_tokens]
         if self.rule.together:
@@ -78,13 +60,13 @@ class AlignedExecutor(Executor):
                 self.target.cache.realign(self._together(tags))
                 self.drafter.realign(self._together(tags))
             case "draft":
-                return self._draft(tags, [member.tokens for member in step.members])
+                return self._draft(step)
             case "verify":
                 return self._verify(tags)
         return (Outcome(),) * len(tags)
 
     def _prefill(self, tag: int) -> Outcome:
-        join = self.joins[tag]
+        join = self.texts[tag].join
         self.streams.open(self.target, "target", join)
         self.streams.open(self.drafter, "drafter", join)
         first = self.target.prefill(tag)
@@ -92,7 +74,7 @@ class AlignedExecutor(Executor):
         return Outcome()
 
     def _draft_prefill(self, tag: int) -> None:
-        self.drafter.prefill(tag, self.target.committed(tag), self.hidden.pop(tag))
+        self.drafter.read(tag, self.target.committed(tag), self.hidden.pop(tag))
 
     def _close(self, tag: int) -> None:
         self.target.release(tag)
@@ -102,28 +84,25 @@ class AlignedExecutor(Executor):
         """Return the rows of a step and its finished rows, in the order of both models."""
         return self.target.cache.in_order([*tags, *self.ballast])
 
-    def _draft(self, tags: list[int], depths: list[int]) -> tuple[Outcome, ...]:
-        rows, watch = self._together(tags), self.watch
-        depth_of = dict(zip(tags, depths, strict=True))
+    def _draft(self, step: Step) -> tuple[Outcome, ...]:
+        depth_of = {member.tag: member.tokens for member in step.members}
+        rows, watch = self._together(list(depth_of)), self.watch
         stops = None if watch is None else lambda index, nats: rows[index] not in depth_of or watch(rows[index], nats)
-        lengths = [depth_of.get(tag, max(depths)) for tag in rows]
-        self.drafts = self.drafter.draft(rows, lengths, stops, self.signals)
-        drafted = dict(zip(rows, self.drafts.depths, strict=True))
-        return tuple([Outcome(drafted=drafted[tag]) for tag in tags])
+        lengths = [depth_of.get(tag, max(depth_of.values())) for tag in rows]
+        self.drafted = self.drafter.draft(rows, lengths, stops, self.signals)
+        levels = dict(zip(rows, self.drafted.depths, strict=True))
+        return tuple([Outcome(drafted=levels[tag]) for tag in depth_of])
 
     def _verify(self, tags: list[int]) -> tuple[Outcome, ...]:
         rows = self._together(tags)
-        assert self.drafts is not None
-        verdicts = self.target.verify(rows, self.drafts, self.rule.kept, self.signals)
+        assert self.drafted is not None
+        verdicts = self.target.verify(rows, self.drafted, self.rule.kept, self.signals)
         outcomes = {}
         for tag, verdict in zip(rows, verdicts, strict=True):
             hidden = verdict.committed_hidden if self.drafter.reads_hidden else None
             self.drafter.advance(tag, verdict.path, verdict.tokens, hidden)
-            if tag not in self.joins:  # a finished row that stays
-                continue
-            outcome = Outcome(verdict.accepted)
-            if verdict.signals:
-                outcome = with_signals(outcome, verdict.signals)
-                note_signals(self.recorded, self.joins[tag], len(self.target.committed(tag)), verdict)
-            outcomes[tag] = outcome
+            if tag in self.texts:  # else a finished row that stays
+                self.texts[tag].verdict = verdict
+                note_signals(self.recorded, self.texts[tag].join, len(self.target.committed(tag)), verdict)
+                outcomes[tag] = with_signals(Outcome(verdict.accepted), verdict.signals)
         return tuple([outcomes[tag] for tag in tags])

@@ -87,7 +87,8 @@ class DraftExecutor(Executor):
             return tuple([Outcome(drafted=levels) for levels in drafts.depths])
         for member in step.members:
             if step.kind == "prefill":
-                self.drafter.prefill(member.tag, hidden=self.prefix_hidden.pop(member.tag, None))
+                self.drafter.forget(member.tag)
+                self.drafter.read(member.tag, hidden=self.prefix_hidden.pop(member.tag, None))
             elif step.kind == "warm_up":
                 self.drafter.warm_up(member.tokens)
         return (Outcome(),) * len(step.members)

@@ -61,11 +61,11 @@ def number_in(path: Path) -> float:
     return float(path.read_text())
 
 
-def known(read: Callable[[], float]) -> float:
-    """Return what `read` returns; NaN where it cannot be read."""
+def known(read: Callable[[], float], *errors: type[Exception]) -> float:
+    """Return what `read` returns; NaN where it cannot be read: a file, or what raises one of these errors."""
     try:
-        return read()
-    except (OSError, ValueError):
+        return float(read())
+    except (OSError, ValueError, *errors):
         return UNKNOWN
 
 
@@ -90,21 +90,15 @@ class NvmlMeter:
 
     def read(self) -> PowerSample:
         """Return its current reading, from any thread; the driver decides how long it takes."""
-        nvml = self.nvml
+        nvml, missing = self.nvml, self.nvml.NVMLError  # of a reading that the device does not support
         return PowerSample(
             device=self.device,
-            graphics_clock_mhz=self._known(lambda: nvml.nvmlDeviceGetClockInfo(self.gpu, nvml.NVML_CLOCK_GRAPHICS)),
-            power_w=self._known(lambda: nvml.nvmlDeviceGetPowerUsage(self.gpu) / 1000),
-            memory_bytes=self._known(lambda: nvml.nvmlDeviceGetMemoryInfo(self.gpu).used),
-            energy_j=self._known(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(self.gpu) / 1000),
-            utilisation=self._known(lambda: nvml.nvmlDeviceGetUtilizationRates(self.gpu).gpu / 100),
+            graphics_clock_mhz=known(lambda: nvml.nvmlDeviceGetClockInfo(self.gpu, nvml.NVML_CLOCK_GRAPHICS), missing),
+            power_w=known(lambda: nvml.nvmlDeviceGetPowerUsage(self.gpu) / 1000, missing),
+            memory_bytes=known(lambda: nvml.nvmlDeviceGetMemoryInfo(self.gpu).used, missing),
+            energy_j=known(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(self.gpu) / 1000, missing),
+            utilisation=known(lambda: nvml.nvmlDeviceGetUtilizationRates(self.gpu).gpu / 100, missing),
         )
-
-    def _known(self, ask: Callable[[], float]) -> float:
-        try:
-            return float(ask())
-        except self.nvml.NVMLError:  # the device does not support this reading
-            return UNKNOWN
 
 
 Meter = NvmlMeter | TegraMeter

@@ -98,7 +98,7 @@ def verifier_node(
         unfinished(streams, life), timed=partial(timed, device=model.device), lock=device_lock(lock_file), site=site,
     )  # fmt: skip
     node.outputs = executor.outputs
-    if isinstance(executor, ServingExecutor | AlignedExecutor):
+    if isinstance(executor, ServingExecutor):
         node.signals = executor.recorded
     return node
 
@@ -111,7 +111,7 @@ def executor_of(
     prompts: Sequence[Sequence[int]],
     streams: int,
     signals: bool = False,
-) -> VerifyExecutor | AlignedExecutor:
+) -> VerifyExecutor:
     """Return what runs the steps of target `number`. `streams`: of its own; the others as in `verifier_node`."""
     verifiers = fleet.verifiers
     rows = min(streams, verifiers.batching.max_num_seqs) if fleet.workload.arrivals is None else 1  # they vary

@@ -28,7 +28,7 @@ from specfleet.engine.net.content import NOTHING, Content
 from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.records.recorder import RecordedStation
 from specfleet.fleet.stations import messages
-from specfleet.fleet.stations.station import Start, Wait
+from specfleet.fleet.stations.station import Start
 from specfleet.fleet.times.step import Step
 
 DeviceLock = Callable[[], AbstractContextManager[None]]
@@ -150,7 +150,7 @@ class Worker:
             asked_s = now_s()
             plan = self.recorded.plan(asked_s - self.zero_s)
             if not isinstance(plan, Start):
-                return _pause_s(plan, asked_s - self.zero_s)
+                return None if plan.until_s is None else max(plan.until_s - (asked_s - self.zero_s), 0.0)
             self.before(plan.step)
             outcomes, duration_s = self.timed(lambda: self.executor.run(plan.step))
             ended_s = now_s()
@@ -246,8 +246,3 @@ class Worker:
 
     def _hand_over(self, arrival: Deliver, time_s: float) -> None:
         self.handle(arrival.event, arrival.content, time_s, arrival.payload_bytes)
-
-
-def _pause_s(wait: Wait, time_s: float) -> float | None:
-    """How long a station waits for a time; None if only events can start its next step."""
-    return None if wait.until_s is None else max(wait.until_s - time_s, 0.0)

@@ -14,16 +14,15 @@ from typing import Any
 import torch
 
 from specfleet.engine.decoding.aligned import AlignedCache
-from specfleet.engine.decoding.decode import decode_plain
 from specfleet.engine.decoding.feed import Feed, Nodes
 from specfleet.engine.decoding.models import CausalLM, load_model
-from specfleet.engine.decoding.verify import Target
 from specfleet.engine.launch.bodies import THREADS
 from specfleet.engine.net.clock import now_s
 from specfleet.engine.node.aligned import AlignedExecutor
 from specfleet.engine.node.build import with_positions
 from specfleet.engine.node.prompts import prompts_of
 from specfleet.engine.node.real import verifier_node
+from specfleet.engine.replayed.continuations import continue_greedily
 from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
@@ -90,12 +89,11 @@ def load_target() -> CausalLM:
 def plain_texts(scenario: Scenario, model: CausalLM) -> dict[int, list[int]]:
     """Decode every request alone and without speculation; return the new tokens by request."""
     fleet = resolve(scenario)
-    prompts, target = prompts_of(fleet), Target(model)
-    return {
-        request.number: decode_plain(target, prompts[request.number][: request.prompt_tokens], request.new_tokens)
-        for requests in streams_of(fleet).values()
-        for request in requests
-    }
+    prompts, texts = prompts_of(fleet), dict[int, list[int]]()
+    for request in (request for requests in streams_of(fleet).values() for request in requests):
+        decoded = continue_greedily(model, [prompts[request.number][: request.prompt_tokens]], request.new_tokens)
+        texts[request.number] = decoded["continuations"][0].tolist()
+    return texts
 
 
 def batch_texts(scenario: Scenario, model: CausalLM, cache: type[AlignedCache] | None = None) -> dict[int, list[int]]:

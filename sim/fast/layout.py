@@ -59,8 +59,7 @@ A_ROW = np.dtype([  # a stream at a serving target; of arrivals, an open request
     ("drafted_epoch", SMALL),  # its epoch at its last draft
     ("granted", TRUTH),  # whether it drafts after the running step, or elsewhere once a stale draft has come
     ("drafter", SMALL),  # elsewhere, -1 for none
-    ("down", SMALL),  # directions of its link
-    ("up", SMALL),
+    ("down", SMALL),  # direction of its link; the next one is the way up
     ("passed", SMALL),  # tokens by which the text is ahead of its draft
     ("requested", SMALL),  # committed tokens at its last draft request
     ("unanswered", SMALL),  # epoch of that request until its draft has come, else 0
@@ -83,8 +82,6 @@ A_ROW = np.dtype([  # a stream at a serving target; of arrivals, an open request
     ("drafted_s", REAL),  # negative before the first draft of a request
     ("arrived_s", REAL),
     ("at_target_s", REAL),  # of its last draft, time from its arrival to its verification; negative before that
-    ("arrives_s", REAL),  # of the next request, and its place in the order of scheduling
-    ("order", WHOLE),
 ], align=True)  # fmt: skip
 
 A_SERVER = np.dtype([  # targets, then drafters, hot fields first
@@ -189,7 +186,7 @@ A_SERVING_CLOCK = np.dtype([  # state of the loop; one record
     ("now_s", REAL),
     ("begins", WHOLE),  # station that starts a step now, -1 for none
     ("events", WHOLE),  # in the heap
-    ("arriving", WHOLE),  # streams in the ring of arrivals, and the place of the oldest; or requests, and the next one
+    ("arriving", WHOLE),  # requests or conversations that have not arrived, and the next one
     ("oldest", WHOLE),
     ("free", WHOLE),  # first free row, -1 for none, and their number
     ("frees", WHOLE),

@@ -20,22 +20,6 @@ def child(parent: np.random.Generator, *path: int) -> np.random.Generator:
     return np.random.Generator(type(bits)(seed))
 
 
-class Pool:
-    """An array that grows at its end."""
-
-    def __init__(self, values: Array) -> None:
-        self.array: Array = values
-        self.used = len(values)
-
-    def append(self, values: Array) -> int:
-        """Append values; return their start."""
-        start, self.used = self.used, self.used + len(values)
-        while self.used > len(self.array):
-            self.array = np.concatenate([self.array, np.zeros(max(len(self.array), 1 << 10), self.array.dtype)])
-        self.array[start : self.used] = values
-        return start
-
-
 class MultiplierSources:
     """Sources of time ratios, drawn in blocks.
 
@@ -45,7 +29,8 @@ class MultiplierSources:
     def __init__(self) -> None:
         self.blocks: list[Iterator[np.ndarray]] = []
         self.places: list[tuple[int, int]] = []  # start and capacity of each source in the pool
-        self.pool = Pool(np.zeros(0))
+        self.pool: Array = np.zeros(0)
+        self.used = 0  # of the pool
 
     def add(self, make: Callable[[], np.random.Generator], *spreads: Spread) -> list[int]:
         """Return the numbers of new sources that share a generator. It is made only if a spread is random."""
@@ -66,12 +51,13 @@ class MultiplierSources:
         if numbers.at[source] < numbers.to[source]:
             block = np.concatenate([numbers.pool[numbers.at[source] : numbers.to[source]], block])
         if len(block) > room:
-            start = self.pool.append(block)
+            start, self.used = self.used, self.used + len(block)
             self.places[source] = start, len(block)
-        else:
-            self.pool.array[start : start + len(block)] = block
+            while self.used > len(self.pool):
+                self.pool = np.concatenate([self.pool, np.zeros(max(len(self.pool), 1 << 10))])
+        self.pool[start : start + len(block)] = block
         numbers.at[source], numbers.to[source] = start, start + len(block)
-        return numbers if numbers.pool is self.pool.array else numbers._replace(pool=self.pool.array)
+        return numbers if numbers.pool is self.pool else numbers._replace(pool=self.pool)
 
 
 class DealtLengths:

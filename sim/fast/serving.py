@@ -6,8 +6,8 @@
 3. With a drafter elsewhere, a row requests a draft and has no work until it arrives. By `verifiers.late`, the target's
    steps skip the row meanwhile, wait for it, or decode it. A late draft loses the tokens that the text has passed.
 4. A station has at most one pending event, the end of a step or of the delay before it; a leave may withdraw the start,
-   and the end of that delay changes nothing. These and the arrivals of messages are in a heap, the arrivals of requests
-   in a ring by time. Of several events at one time, that which was scheduled first goes first, as in SimPy.
+   and the end of that delay changes nothing. These, the arrivals of messages and the next requests of streams are in a
+   heap; arrivals are in order. Of several events at one time, that which was scheduled first goes first, as in SimPy.
 5. With `sharing`, a prompt's beginning may be in a prefix cache, and the next turn of a conversation comes some time
    after the last answer. Without it, numba leaves all of this out.
 6. Before a step's ratios are drawn, and before an event that sends messages, the loop checks the blocks of random
@@ -74,21 +74,13 @@ def log_block(
 
 
 @compiled_inline
-def next_event(
-    texts: Array, streams: Array, slots: Slots, limits: Limits, heap: Array, clock: Record, sharing: Sharing | None
-) -> tuple[int, int]:
-    """Return the next event and its subject: a stream or an arrival, a station, or a direction of a link."""
+def next_event(texts: Array, heap: Array, clock: Record, sharing: Sharing | None) -> tuple[int, int]:
+    """Return the next event and its subject: an arrival, a stream, a station, or a direction of a link."""
     if clock.arriving > 0:
-        subject, other = clock.oldest, heap[0]
-        if limits.streams > 0:
-            subject = slots.arrivals[subject]
-            arrives_s, order = streams[subject].arrives_s, streams[subject].order
-        else:  # they were scheduled before all else
-            if sharing is not None and len(sharing.tags) > 0:
-                subject = sharing.firsts[subject]
-            arrives_s, order = texts[subject].opens_s, subject
-        is_first = arrives_s < other.time_s or (arrives_s == other.time_s and order < other.order)
-        if clock.events == 0 or is_first:
+        subject = clock.oldest
+        if sharing is not None and len(sharing.tags) > 0:
+            subject = sharing.firsts[subject]
+        if clock.events == 0 or texts[subject].opens_s <= heap[0].time_s:  # arrivals were scheduled before all else
             return events.JOINS, subject
     if clock.events == 0:
         return NOTHING, 0
@@ -117,7 +109,7 @@ def missing(  # noqa: PLR0911 (one for each reason)
     """Return the kind and subject of random numbers that an event may lack; (OVER, 0) if it lacks none."""
     if event == events.ARRIVES:  # a late draft may be requested again
         way = wires.ways[subject]
-        up = streams[wires.messages[way.start + way.oldest].stream].up
+        up = streams[wires.messages[way.start + way.oldest].stream].down + 1
         if wires.ways[up].count == wires.ways[up].room:
             return events.WAYS, up
         jitter = wires.ways[up].jitter
@@ -131,7 +123,7 @@ def missing(  # noqa: PLR0911 (one for each reason)
         if ends and not deal(row, numbers, slots.members[place]):
             return events.LENGTHS, slots.members[place]
         if row.drafter >= 0:
-            number = row.down if station.is_drafter else row.up
+            number = row.down if station.is_drafter else row.down + 1
             way = wires.ways[number]
             if way.count + 2 * min(station.members, limits.max_num_seqs) > way.room:  # a draft request and a leave
                 return events.WAYS, number
@@ -219,7 +211,7 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
             push(heap, clock, clock.now_s + station.duration_s, events.STEP_ENDS, here)
             continue
 
-        event, here = next_event(texts, streams, slots, limits, heap, clock, sharing)
+        event, here = next_event(texts, heap, clock, sharing)
         if event == NOTHING:
             return events.OVER, 0
         need, subject = missing(event, here, streams, stations, slots, limits, wires, numbers)
@@ -228,11 +220,7 @@ def run_serving(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one loop, read from t
         if sharing is not None and len(sharing.tags) > 0 and event in (events.JOINS, events.COMES) and clock.frees == 0:
             return events.PLACES, 1
         if event == events.JOINS:
-            clock.arriving -= 1
-            if limits.streams > 0:
-                clock.now_s, clock.oldest = streams[here].arrives_s, (clock.oldest + 1) % len(streams)
-            else:
-                clock.now_s, clock.oldest = texts[here].opens_s, clock.oldest + 1
+            clock.now_s, clock.oldest, clock.arriving = texts[here].opens_s, clock.oldest + 1, clock.arriving - 1
         else:
             clock.now_s, order = heap[0].time_s, heap[0].order
             pop(heap, clock)

@@ -21,7 +21,7 @@ from specfleet.fleet.times.station_times import DrafterTimes
 from specfleet.fleet.times.step_time import StepTime
 from specfleet.sim.fast import layout
 from specfleet.sim.fast.arrays import NO_DECKS, NewGenerator, set_delays, set_sizes, wires_of
-from specfleet.sim.fast.events import Array, Numbers, Record, Wires
+from specfleet.sim.fast.events import COMES, Array, Numbers, Record, Wires
 from specfleet.sim.fast.numbers import DealtLengths, MultiplierSources, child
 from specfleet.sim.fast.serving_state import DECODE_LATE, SKIP, WAIT, Laws, Limits, Sharing, Slots
 from specfleet.sim.fast.sharing_arrays import sharing_of
@@ -89,15 +89,17 @@ def serving_of(fleet: Fleet) -> ServingArrays:
     slots, clocks = _slots(fleet, stations, homes, count), np.zeros(1, dtype=layout.A_SERVING_CLOCK)
     rows = np.zeros(fleet.streams, dtype=layout.A_ROW)
     rows["open_there"] = rows["ended_s"] = -1
-    rows["request"] = rows["order"] = np.arange(fleet.streams)
+    rows["request"] = np.arange(fleet.streams)
     for name in homes.dtype.names or ():
         rows[name] = homes[name][rows["request"] % len(homes)]
-    rows["up"] = rows["down"] + 1
     clocks["logs"] = 1
     clocks["begins"], clocks["free"], clocks["first_done_s"] = -1, -1, np.inf
-    clocks["arriving"] = fleet.streams or firsts
-    clocks["scheduled"] = fleet.streams or count
-    turns = int(clocks["arriving"][0]) if fleet.workload.conversations else 0
+    clocks["arriving"] = 0 if fleet.streams else firsts
+    clocks["scheduled"], clocks["events"] = fleet.streams or count, fleet.streams
+    coming = fleet.streams or (firsts if fleet.workload.conversations else 0)  # at most
+    heap = np.zeros(1 + len(stations) + len(wires.messages) + coming, dtype=layout.AN_EVENT)
+    heap["order"][: len(rows)] = heap["subject"][: len(rows)] = rows["request"]
+    heap["event"][: len(rows)] = COMES
     at, to = (np.zeros(len(sources.blocks), dtype=np.int64) for _ in range(2))
     decks, dealt = NO_DECKS
     if lengths is not None:
@@ -108,10 +110,9 @@ def serving_of(fleet: Fleet) -> ServingArrays:
     return ServingArrays(
         texts=texts, streams=rows, stations=stations, slots=slots, limits=_limits(fleet),
         laws=laws.arrays(fleet.drafters.times), wires=wires,
-        numbers=Numbers(sources.pool.array, at, to, drawn, decks, dealt),
-        heap=np.zeros(1 + len(stations) + len(wires.messages) + turns, dtype=layout.AN_EVENT), clocks=clocks,
-        sums=_sums(fleet, len(stations)), sharing=sharing_of(fleet, requests, len(slots.running)), sources=sources,
-        lengths=lengths,
+        numbers=Numbers(sources.pool, at, to, drawn, decks, dealt),
+        heap=heap, clocks=clocks, sums=_sums(fleet, len(stations)),
+        sharing=sharing_of(fleet, requests, len(slots.running)), sources=sources, lengths=lengths,
     )  # fmt: skip
 
 
@@ -230,8 +231,7 @@ def _slots(fleet: Fleet, stations: Array, homes: Array, requests: int) -> Slots:
     stations["start"] = np.cumsum(places) - places
     running, works, members, ended, kinds, tokens = (np.zeros(places.sum(), dtype=np.int32) for _ in range(6))
     fed, context, waits_s = (np.zeros(places.sum()) for _ in range(3))
-    arrivals = np.arange(max(fleet.streams, 1), dtype=np.int32)
-    return Slots(running, works, members, ended, kinds, tokens, fed, context, waits_s, arrivals, homes)
+    return Slots(running, works, members, ended, kinds, tokens, fed, context, waits_s, homes)
 
 
 def _limits(fleet: Fleet) -> Limits:

@@ -21,7 +21,7 @@ def request_draft(
     size = texts[row.request].opening_bytes
     if row.epoch > 1:
         size = wires.request_bytes[row.committed - row.requested]
-    message = send(wires, numbers, heap, clock, row.up, size)
+    message = send(wires, numbers, heap, clock, row.down + 1, size)
     message.kind, message.stream, message.request = events.REQUEST, stream, row.request
     message.epoch, message.base, message.tokens = row.epoch, row.committed, -1
     row.requested, row.unanswered = row.committed, row.epoch
@@ -33,7 +33,7 @@ def send_leave(
 ) -> None:  # fmt: skip
     """Close a complete request at its drafter."""
     row = streams[stream]
-    message = send(wires, numbers, heap, clock, row.up, texts[row.request].leave_bytes)
+    message = send(wires, numbers, heap, clock, row.down + 1, texts[row.request].leave_bytes)
     message.kind, message.stream, message.request = events.LEAVE, stream, row.request
     message.epoch, message.base, message.tokens = 0, 0, 0
 

@@ -12,21 +12,16 @@ from specfleet.sim.fast.sums import CLOSED, Sums, add_commit, add_request, add_r
 
 @compiled_inline
 def next_request(
-    texts: Array, streams: Array, slots: Slots, limits: Limits, heap: Array, clock: Record, sharing: Sharing | None,
-    stream: int,
+    texts: Array, streams: Array, limits: Limits, heap: Array, clock: Record, sharing: Sharing | None, stream: int
 ) -> None:  # fmt: skip
     """Schedule the arrival of the next request of a stream, if any is left."""
     row = streams[stream]
     if row.request + limits.streams < len(texts):
         row.request += limits.streams
-        if sharing is not None and sharing.thinks_s[row.request] >= 0:
-            push(heap, clock, clock.now_s + (limits.after_s + sharing.thinks_s[row.request]), events.COMES, stream)
-            return
-        row.arrives_s = clock.now_s + limits.after_s
-        row.order = clock.scheduled
-        clock.scheduled += 1
-        slots.arrivals[(clock.oldest + clock.arriving) % len(streams)] = stream
-        clock.arriving += 1
+        after_s = limits.after_s
+        if sharing is not None:
+            after_s += max(sharing.thinks_s[row.request], 0.0)
+        push(heap, clock, clock.now_s + after_s, events.COMES, stream)
     else:
         clock.first_done_s = min(clock.first_done_s, clock.now_s)
 
@@ -61,7 +56,7 @@ def send_results(
             row.first_s = clock.now_s
         add_request(sums, row, texts[row.request], clock.now_s, limits.streams)
         if limits.streams > 0:
-            next_request(texts, streams, slots, limits, heap, clock, sharing, stream)
+            next_request(texts, streams, limits, heap, clock, sharing, stream)
             continue
         turn = row.request + 1
         if sharing is not None and turn < len(texts) and sharing.thinks_s[turn] >= 0:

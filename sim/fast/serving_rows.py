@@ -21,7 +21,7 @@ def new_row(texts: Array, streams: Array, slots: Slots, clock: Record, request: 
     row, home = streams[stream], slots.homes[tag % len(slots.homes)]
     clock.free = row.behind
     clock.frees -= 1
-    row.target, row.drafter, row.down, row.up = home.target, home.drafter, home.down, home.down + 1
+    row.target, row.drafter, row.down = home.target, home.drafter, home.down
     open_row(row, request, texts, joined_s)
     row.ended_s, row.open_there, row.waits_there, row.granted, row.passed = -1.0, -1, False, False, 0
     return int(stream)

@@ -51,14 +51,14 @@ class Laws(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """Places of the rows of each target, from `start` on, and what waits for its time.
+    """Places of the rows of each target, from `start` on.
 
     - `running`: streams in order of admission, or the group of a drafter; `works`: those with work, in its order;
       `members`: those in the step.
     - `ended`: streams whose requests are complete, until their results leave, after the draft.
     - `kinds`, `tokens`: of the parts of the members; `fed`, `context`: tokens of these in one pass; `waits_s`: of
       requests for drafts.
-    - `arrivals`: the ring of streams with a next request, by time; `homes`: those of arrivals, in turn.
+    - `homes`: of arrivals, in turn.
     """
 
     running: Array
@@ -70,7 +70,6 @@ class Slots(NamedTuple):
     fed: Array
     context: Array
     waits_s: Array
-    arrivals: Array
     homes: Array
 
 

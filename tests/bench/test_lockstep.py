@@ -6,8 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.specdecode import Floats, Walks, prefills_s, rounds_s, walks_of
-from specfleet.fleet.scenario.reading import change_scenario
-from specfleet.fleet.times.overhead import Delay, Overhead, Overheads, StationOverheads
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.fleet.times.roofline import AttentionTime, Roofline
 from specfleet.fleet.times.step_time import StepTime
@@ -62,33 +60,3 @@ def test_copies_take_the_computed_time(
     rounds = [[(depth, k) for k in walks.accepted]] * rows
     simulated_s = taken_s(copies(profile, rows, text, prompt, depth), played(rounds))
     assert computed_s(profile, walks, drafted, rows) == pytest.approx(simulated_s, rel=1e-9)
-
-
-@repeatable
-@given(text=text_of_places, depth=st.integers(1, DEPTH), finding=st.integers(0, 4), prompt=st.integers(2, 40))
-def test_copies_with_empty_drafts_take_the_mean_time(text: list[int], depth: int, finding: int, prompt: int) -> None:
-    """Prompt lookup: if nothing is accepted, `finding` of four rows have a draft. Times are linear in tokens."""
-    rows = 4
-    profile = HardwareProfile(
-        name="lookup",
-        draft=StepTime(per_token_s=0.003, per_row_token_s=0.003),
-        verify=LINEAR.verify,
-        verify_prefill=LINEAR.verify_prefill,
-        overhead=Overheads(StationOverheads(target=Overhead(woken=Delay(1.0)))),  # till all rows have come
-    )
-    walks = walks_of([text], [prompt], depth)
-    drafted = np.where(walks.accepted > 0, depth, depth * finding / rows)
-    rounds = [[(depth if k or row < finding else 0, k) for k in walks.accepted] for row in range(rows)]
-    lengths_of_their_own = {"verifiers.aligned": None, "verifiers.max_num_batched_tokens": 10**6}
-    scenario = change_scenario(copies(profile, rows, text, prompt, depth), lengths_of_their_own)
-    simulated_s = taken_s(scenario, played(rounds))
-    assert computed_s(profile, walks, drafted, rows) == pytest.approx(simulated_s - 1.0, rel=1e-9)
-
-
-@repeatable
-@given(text=text_of_places, rows=st.integers(2, 4))
-def test_oracle_drafts_are_as_long_as_their_acceptance(text: list[int], rows: int) -> None:
-    walks = walks_of([text], [9], DEPTH)
-    rounds = [[(k, k) for k in walks.accepted]] * rows
-    simulated_s = taken_s(copies(LINEAR, rows, text, 9, DEPTH), played(rounds))
-    assert computed_s(LINEAR, walks, walks.accepted, rows) == pytest.approx(simulated_s, rel=1e-9)

@@ -4,7 +4,6 @@ The recordings are the authors' and not ours: these tests make small ones.
 """
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,15 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench import specdecode_fig1 as figure_1
-from bench import specdecode_fig10 as figure_10
-from bench.specdecode import FILE, METHODS, RECORDED, SETS, read_recordings, walks_of
+from bench.specdecode import FILE, METHODS, RECORDED, SETS, read_recordings
 from bench.specdecode_fig1 import FIGURE_1, padded, specdecode_fig1
-from bench.specdecode_fig10 import FIGURE_10, head_draft, profile_with
-from specfleet.experiments.reproduce.rows import PaperRow, Reproduction
+from specfleet.experiments.reproduce.rows import Reproduction
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.times.roofline import Roofline
-from specfleet.fleet.times.step_time import StepTime
-from tests.bench.copies import copies, played, taken_s
 from tests.fleet.test_roofline import rooflines
 
 Answer = tuple[str, int, int, list[int], list[int]]
@@ -50,20 +45,9 @@ def write_recordings(folder: Path, requests: int) -> Path:
     return write(folder / FILE, answers)
 
 
-def found(rows: list[PaperRow], **case: Any) -> PaperRow:
-    """The one speed-up of a case."""
-    (point,) = [made for made in rows if case.items() <= made.case.items() and made.quantity == "speed-up"]
-    return point
-
-
 @pytest.fixture(scope="module")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_recordings(tmp_path_factory.mktemp("recordings"), requests=6)
-
-
-@pytest.fixture(scope="module")
-def simulated(recordings: Path) -> Reproduction:
-    return figure_10.reproduce(recordings.parent)
 
 
 @pytest.fixture(scope="module")
@@ -91,39 +75,6 @@ def test_recordings_of_another_form_are_refused(answer: Answer, line: str, tmp_p
     others: list[Answer] = [(dataset, 9, 3, [1, 1, 2], [1, 3, 1]) for dataset in SETS.values() if dataset != "cnn"]
     with pytest.raises(InputError, match=line):
         read_recordings(write(tmp_path / FILE, [*others, answer]))
-
-
-@pytest.mark.parametrize("depth", [3, "oracle"])
-def test_a_point_of_figure_10_is_the_simulators(depth: int | str, tmp_path: Path) -> None:
-    file = write_recordings(tmp_path, requests=1)
-    rows, recorded = figure_10.reproduce(tmp_path).rows, read_recordings(file)["GSM8K", "EAGLE-3"]
-    (text,), (prompt,) = recorded.texts, recorded.prompts
-    read, batch = [0, *text[:-1]], 8  # as the authors read it
-    planned = RECORDED if depth == "oracle" else int(depth)
-    accepted = walks_of([read], [prompt], planned).accepted
-    rounds = played([[(k if depth == "oracle" else depth, k) for k in accepted]] * batch)
-    speculative = copies(profile_with(head_draft()), batch, read, prompt, planned)
-    alone = copies(profile_with(StepTime()), batch, read, prompt, 1)
-    alone_s = taken_s(alone, played([[(0, 0)] * len(read)] * batch))
-    point = found(rows, set="GSM8K", drafter="EAGLE-3", depth=depth, B=batch)
-    assert point.ours == pytest.approx(alone_s / taken_s(speculative, rounds), rel=1e-9)
-
-
-def test_figure_10_has_every_point_once(simulated: Reproduction) -> None:
-    points = [made for made in simulated.rows if made.quantity == "speed-up"]
-    assert len({tuple(made.case.values()) for made in points}) == len(points) == 8 * 4 * 6 + 4 * 6
-    equal = sum(made.ours or 0.0 for made in simulated.rows if made.quantity != "speed-up")
-    assert equal == sum(round(made.ours or 0, 2) == made.paper for made in points)
-
-
-def test_no_point_of_figure_10_moves_with_what_is_printed(
-    recordings: Path, simulated: Reproduction, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    changed = {curve: tuple(1.1 * value for value in values) for curve, values in FIGURE_10.items()}
-    monkeypatch.setattr(figure_10, "FIGURE_10", changed)
-    before, after = simulated.rows, figure_10.reproduce(recordings.parent).rows
-    points = [place for place, made in enumerate(before) if made.quantity == "speed-up"]
-    assert [before[place].ours for place in points] == [after[place].ours for place in points]
 
 
 @pytest.mark.parametrize("fitted", [False, True])

@@ -9,8 +9,7 @@ import pytest
 from specfleet.engine.net.addresses import (
     address_of,
     addresses_of,
-    called_by_targets,
-    drafters_at,
+    called,
     numbers_of,
     shown,
     socket_file,
@@ -73,17 +72,17 @@ def test_a_bad_address_or_target_is_refused_with_advice(message: str, text: str)
 
 def test_each_drafter_has_one_address() -> None:
     fleet = fleet_of(2, 3)
-    assert drafters_at(fleet, "--connect", ["a", "b"]) == {0: "a", 1: "b"}
+    assert called(fleet, "--connect", ["a", "b"], of_target=False) == {0: "a", 1: "b"}
     for addresses, message in ((["a"], "1 address, and"), (["a", "b", "c"], "3 addresses, and")):
         with pytest.raises(InputError, match=f"--connect: {message} scenario 'unnamed' has drafters.count = 2"):
-            drafters_at(fleet, "--connect", addresses)
+            called(fleet, "--connect", addresses, of_target=True)
 
 
 def test_addresses_of_targets_follow_from_the_scenario() -> None:
     routed, dealt = fleet_of(2, 3, "round-robin"), fleet_of(2, 3)
-    assert called_by_targets(dealt, "--connect", ["a", "b"]) == {0: "a", 1: "b"}
-    assert called_by_targets(routed, "--connect", ["router"]) == {0: "router"}
-    assert called_by_targets(fleet_of(0, 1), "--connect", ["a"]) == {}
+    assert called(dealt, "--connect", ["a", "b"], of_target=True) == {0: "a", 1: "b"}
+    assert called(routed, "--connect", ["router"], of_target=True) == {0: "router"}
+    assert called(fleet_of(0, 1), "--connect", ["a"], of_target=True) == {}
 
 
 def test_only_its_user_reaches_a_node_without_keys(tmp_path: Path) -> None:

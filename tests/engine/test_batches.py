@@ -191,7 +191,7 @@ def test_rows_of_mixed_samplings_draw_as_alone(tiny: Path, shape: Shape, alike: 
         target.open(tag, prompt, sampling, seed=tag)
         first = target.prefill(tag)
         drafter.open(tag, [*prompt, first.token], sampling, seed=tag + 1)
-        drafter.prefill(tag)
+        drafter.read(tag)
     tags = list(range(4))
     for _ in range(8):
         verdicts = target.verify(tags, drafter.draft(tags, [4, 2, 5, 3]))

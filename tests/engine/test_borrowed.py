@@ -26,7 +26,7 @@ def drafts_of(drafter: Any) -> list[int]:
     """A draft after a prompt, of which the target's states are random."""
     torch.manual_seed(5)
     drafter.open(0, PROMPT)
-    drafter.prefill(0, hidden=torch.randn(len(PROMPT) - 1, drafter.state_numbers, dtype=torch.float64))
+    drafter.read(0, hidden=torch.randn(len(PROMPT) - 1, drafter.state_numbers, dtype=torch.float64))
     tokens: list[int] = drafter.draft([0], [4]).tokens[0].tolist()
     return tokens
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.speculative import decode_batch, decode_speculatively
-from specfleet.engine.decoding.decode import decode_plain
+from bench.speculative import decode_batch, decode_plain, decode_speculatively
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.models import load_model
 from specfleet.engine.decoding.verify import Target

@@ -72,13 +72,13 @@ def test_drafts_equal_those_of_a_fresh_drafter(
         first = verifier.prefill(tag)
         hidden[tag] = first.hidden
         drafter.open(tag, [*PROMPTS[tag + 2], first.token])
-        drafter.prefill(tag, hidden=first.hidden)
+        drafter.read(tag, hidden=first.hidden)
     for _ in range(6):
         drafts = drafter.draft([0, 1], [depth, depth])
         for tag in (0, 1):
             fresh = new_drafter()
             fresh.open(tag, list(verifier.committed(tag)))
-            fresh.prefill(tag, hidden=hidden[tag])
+            fresh.read(tag, hidden=hidden[tag])
             assert fresh.draft([tag], [depth]).tokens[0].tolist() == drafts.tokens[tag].tolist()
         for tag, verdict in enumerate(verifier.verify([0, 1], drafts)):
             hidden[tag] = torch.cat([hidden[tag], verdict.committed_hidden])
@@ -93,14 +93,14 @@ def test_a_head_keeps_the_states_of_rounds_that_others_drafted(
     verifier.open(0, PROMPTS[0])
     first = verifier.prefill(0)
     drafters[0].open(0, [*PROMPTS[0], first.token])
-    drafters[0].prefill(0, hidden=first.hidden)
+    drafters[0].read(0, hidden=first.hidden)
     hidden = [first.hidden]
     for _ in range(9):
         (verdict,) = verifier.decode([0])
         hidden.append(verdict.committed_hidden)
         drafters[0].advance(0, [], verdict.tokens, verdict.committed_hidden)
     drafters[1].open(0, list(verifier.committed(0)))
-    drafters[1].prefill(0, hidden=torch.cat(hidden))
+    drafters[1].read(0, hidden=torch.cat(hidden))
     seldom, fresh = (drafter.draft([0], [4]).tokens.tolist() for drafter in drafters)
     assert seldom == fresh
 

@@ -109,7 +109,7 @@ def test_a_head_drafts_by_its_own_lm_head(tmp_path: Path, target: LlamaForCausal
         head = load_head(write_checkpoint(tmp_path / name, random_tensors() | more), target, torch.float64, "cpu")
         drafter = EagleDrafter(head, large)
         drafter.open(0, list(range(9)))
-        drafter.prefill(0, hidden=random_inputs(8)[1])
+        drafter.read(0, hidden=random_inputs(8)[1])
         logits[name] = drafter.draft([0], [3], signals=True).logits[0]
         wanted = head.lm_head.weight if name == "own" else target.lm_head.weight
         with torch.inference_mode():

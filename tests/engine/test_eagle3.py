@@ -10,9 +10,8 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from bench.speculative import decode_batch
+from bench.speculative import decode_batch, decode_plain
 from specfleet.engine.decoding.cache import shape_of
-from specfleet.engine.decoding.decode import decode_plain
 from specfleet.engine.decoding.eagle import Eagle3Head, EagleDrafter
 from specfleet.engine.decoding.eagle_files import load_head, read_taps
 from specfleet.engine.decoding.models import CausalLM
@@ -96,7 +95,7 @@ def test_a_published_heads_chain_follows_the_formulas(tmp_path: Path, target: Ca
     verifier.open(0, list(PROMPTS[0]))
     first = verifier.prefill(0)
     drafter.open(0, [*PROMPTS[0], first.token])
-    drafter.prefill(0, hidden=first.hidden)
+    drafter.read(0, hidden=first.hidden)
     for kept in (0, 2, 3):
         drafts = drafter.draft([0], [3], signals=True)
         tokens = drafts.tokens[0].tolist()
@@ -153,7 +152,7 @@ def test_only_a_head_of_the_right_states_is_accepted(tmp_path: Path) -> None:
         verifier.open(0, list(PROMPTS[1]))
         first = verifier.prefill(0)
         drafter.open(0, [*PROMPTS[1], first.token])
-        drafter.prefill(0, hidden=first.hidden)
+        drafter.read(0, hidden=first.hidden)
         # The state at the last token of the prompt gives the target's token after it, which is known already.
         accepted[ids[-1]] = int(drafter.draft([0], [1]).tokens[0, 0]) == first.token
     assert accepted == {4: True, 2: False}

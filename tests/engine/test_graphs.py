@@ -15,11 +15,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.speculative import decode_speculatively
+from bench.speculative import decode_plain, decode_speculatively
 from bench.tiny_models import network_of, tiny_config
 from specfleet.engine.decoding import graphs, models
 from specfleet.engine.decoding.cache import RowCache
-from specfleet.engine.decoding.decode import decode_plain
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.eagle import EagleDrafter, EagleHead
 from specfleet.engine.decoding.feed import Nodes
@@ -354,7 +353,7 @@ def test_a_head_drafts_the_same_with_graphs(model: CausalLM, shape: Shape, depth
         prompt = TEXT[tag, : 20 + tag].tolist()
         for drafter in (eager, captured):
             drafter.open(tag, list(prompt), room=200)
-            drafter.prefill(tag, hidden=torch.tensor(np.random.default_rng(tag).normal(size=(len(prompt) - 1, 48))))
+            drafter.read(tag, hidden=torch.tensor(np.random.default_rng(tag).normal(size=(len(prompt) - 1, 48))))
     for _ in range(12):
         wanted, found = (drafter.draft([0, 1], [depth, depth]) for drafter in (eager, captured))
         assert found.tokens.tolist() == wanted.tokens.tolist()

@@ -7,8 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from bench.speculative import decode_batch
-from specfleet.engine.decoding.decode import decode_plain
+from bench.speculative import decode_batch, decode_plain
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.models import CausalLM
 from specfleet.engine.decoding.rules import Rule

@@ -11,9 +11,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from bench.speculative import decode_speculatively
+from bench.speculative import decode_plain, decode_speculatively
 from specfleet.engine.decoding import pages
-from specfleet.engine.decoding.decode import decode_plain
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.eagle import EagleDrafter, EagleHead
 from specfleet.engine.decoding.graphs import Graphs

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from bench.decoding import rule_of
-from bench.speculative import decode_batch, decode_speculatively
-from specfleet.engine.decoding.decode import decode_plain
+from bench.speculative import decode_batch, decode_plain, decode_speculatively
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.lookup import LookupDrafter
 from specfleet.engine.decoding.models import CausalLM, load_model

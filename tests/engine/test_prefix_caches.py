@@ -161,8 +161,8 @@ def test_hits_cost_no_prefill_and_memory_is_the_pools(tiny: Path) -> None:
 
     def see(executor: Any) -> None:
         executors.append(executor)
-        forward = executor.target.model._forward
-        executor.target.model._forward = lambda cache, tokens, *more: (
+        forward = executor.target.model.forward
+        executor.target.model.forward = lambda cache, tokens, *more: (
             fed.append(len(tokens)) or forward(cache, tokens, *more)  # type: ignore[func-returns-value]
         )
 

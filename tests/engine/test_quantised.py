@@ -6,10 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bench.speculative import decode_speculatively
+from bench.speculative import decode_plain, decode_speculatively
 from specfleet.engine.decoding import models
 from specfleet.engine.decoding.checkpoints import load_whole
-from specfleet.engine.decoding.decode import decode_plain
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.folders import folder_of
 from specfleet.engine.decoding.models import CausalLM, load_model

@@ -106,7 +106,7 @@ def opened(tiny: Path, rule: Rule, sampling: Sampling, tags: Sequence[int], seed
 def draft_of(tiny: Path, target: Target, tag: int, shape: Shape, depth: int, sampling: Sampling, rule: Rule) -> Drafts:
     drafter = Drafter(model_of(tiny / "kin"), shape, rule)
     drafter.open(tag, list(target.committed(tag)), sampling, seed=1000 + tag)
-    drafter.prefill(tag)
+    drafter.read(tag)
     return drafter.draft([tag], [depth])
 
 
@@ -150,7 +150,7 @@ def test_a_row_does_not_depend_on_its_neighbours_lengths(
         target, drafter = opened(tiny, rule, sampling, tags), Drafter(model_of(tiny / "kin"), shape, rule)
         for tag in tags:
             drafter.open(tag, list(target.committed(tag)), sampling, seed=tag)
-            drafter.prefill(tag)
+            drafter.read(tag)
         rows: dict[int, list[Any]] = {tag: [] for tag in tags}
         for _ in range(3):
             for group in groups:

@@ -72,7 +72,7 @@ class FoundDrafts:
     def open(self, tag: int, prefix: list[int], sampling: Sampling) -> None:
         self.finder.open(tag, prefix, sampling)
 
-    def prefill(self, tag: int, hidden: torch.Tensor) -> None:
+    def read(self, tag: int, hidden: torch.Tensor) -> None:
         pass
 
     def draft(self, tags: list[int], depths: list[int]) -> Drafts:

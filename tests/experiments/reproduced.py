@@ -16,7 +16,7 @@ from specfleet.experiments.reproduce.every import made, names
 from specfleet.experiments.reproduce.rows import Reproduction
 
 FILE = Path(__file__).with_name("reproduced.json")
-STUDIES = ("estimates", "specdecode_fig10", "specdecode_fig1", "serving_rows", "published")
+STUDIES = ("estimates", "specdecode_fig1", "serving_rows", "published")
 
 
 def digest(reproduction: Reproduction) -> str:

@@ -32,7 +32,7 @@ def check_drafts(scenario: Scenario, drafted: list[tuple[list[int], list[int]]])
     for text, row in drafted:
         target.open(0, text)
         drafter.open(0, text)
-        drafter.prefill(0, hidden=target.feed_part(0, len(text) - 1))
+        drafter.read(0, hidden=target.feed_part(0, len(text) - 1))
         tokens = drafter.draft([0], [4]).tokens[0].tolist()
         assert row[: len(tokens)] == tokens[: len(row)]
         target.release(0)

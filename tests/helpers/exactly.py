@@ -37,7 +37,7 @@ def distance_of_a_round(
         target.open(0, prompt[:-1], sampling)
         hidden = prefilled(target, prompt)
         drafter.open(0, list(prompt), sampling)
-        drafter.prefill(0, hidden=hidden)
+        drafter.read(0, hidden=hidden)
         drafts = drafter.draft([0], [depth])
         drafted.update(drafts.tokens[0].tolist())
         return tuple(target.verify([0], drafts)[0].tokens)

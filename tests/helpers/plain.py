@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from specfleet.engine.decoding.decode import decode_plain
+from bench.speculative import decode_plain
 from specfleet.engine.decoding.models import CausalLM, load_model
 from specfleet.engine.decoding.verify import Target
 from specfleet.engine.net.clock import now_s

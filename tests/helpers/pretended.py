@@ -76,7 +76,7 @@ def copies(host: Host, model: CausalLM, drafter: Drafter, sampling: Sampling) ->
         target.open(tag, list(range(5 + tag)), sampling)
         first = target.prefill(tag)
         drafter.open(tag, [*range(5 + tag), first.token], sampling)
-        drafter.prefill(tag, hidden=first.hidden)
+        drafter.read(tag, hidden=first.hidden)
 
     def advance(verdicts: Sequence[Verdict]) -> None:
         for tag, verdict in zip(tags, verdicts, strict=True):
