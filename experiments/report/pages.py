@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -62,7 +63,8 @@ def plan_page(plan: Plan) -> ReportPage:
     grids = [_fleets(plan)]
     if plan.goals:
         goals = [(goal.text, _reached(goal), goal.state, "simulated") for goal in plan.goals]
-        grids.append(Grid("Goals of the chosen fleet", ("goal", "reached", "state", "label"), goals))
+        note = "Ranges are of one more run; those of the answer also count errors of step times and acceptance."
+        grids.append(Grid("Goals of the chosen fleet", ("goal", "reached", "state", "label"), goals, note))
     if plan.rule is not None:
         units = {"S_s": "s", "Z_s": "s", "planned": "targets a drafter"}
         rule = [(name, float(getattr(plan.rule, name)), units.get(name, "targets"), "equations")
@@ -84,38 +86,51 @@ def plan_page(plan: Plan) -> ReportPage:
     )  # fmt: skip
 
 
-def _reached(goal: Reached, is_short: bool = False) -> str:
-    """Say a goal in its unit: what is reached, the range of one more run, and the limit."""
+def _reached(goal: Reached) -> str:
+    """Say what is reached of a goal, and the range of one more run, in its unit."""
     unit, factor = ("ms", 1e3) if goal.unit == "s" else (goal.unit, 1.0)
-    value, low, high, limit = (f"{factor * number:.4g}" for number in (goal.value, goal.low, goal.high, goal.limit))
-    return f"{value} {unit}{f' ({low} .. {high})' if low != high and not is_short else ''}, goal {limit}"
+    value, low, high = (f"{factor * number:.4g}" for number in (goal.value, goal.low, goal.high))
+    return f"{value} {unit}{f' ({low} .. {high})' if low != high else ''}"
 
 
 def _summary(plan: Plan) -> Iterator[str]:
-    """Say a plan in a few sentences: what to run, what it gives, what that is worth, and what it rests on."""
-    best, unit = plan.chosen, plan.unit.partition(" (")[0]
-    if len(plan.loads) > 1:
-        _, _, text = plan.lines[0].partition(": ")
-        yield f"Best at {text}."
-    elif plan.scenario is None:
-        yield f"No fleet that was looked at meets the goals; closest is {best.fleet}."
-    else:
-        yield f"Run {best.fleet}."
-    goals = "".join(f"; {goal.text}: {_reached(goal, True)}, {goal.state}" for goal in plan.goals)
-    shown = [plan.best(load)[0] for load in dict.fromkeys((plan.loads[0], plan.loads[-1]))]
-    users = [f"{1 / row.metrics['tpot_s'].value:.3g} a user once it streams, at {row.load}" for row in shown]
-    gives = [f"{row.tokens_per_s:.4g} tokens/s in all, {user}" for row, user in zip(shown, users, strict=True)]
+    """Say what to run, what a user gets, what that costs and what limits it, what is next, and what all rests on."""
+    best, unit, lines = plan.chosen, plan.unit.partition(" (")[0], dict(answers(plan.lines))
+    several = len(plan.loads) > 1
+    none = "No fleet that was looked at meets the goals; closest: " * (plan.scenario is None)
+    yield f"Best at {lines['best']}." if several else f"{none}{_build(best, plan.lines[0])}."
+    yield " ".join(_user(plan.best(load)[0]) for load in dict.fromkeys((plan.loads[0], plan.loads[-1])))
     price = "${:.3g}" if unit == "$" else f"{{:.3g}} {unit}"
-    costs = f"an hour costs {price.format(best.cost_per_hour)}, 10^6 tokens {price.format(best.per_million)}"
-    yield f"It gives {' and '.join(gives)}; {costs}{f' at {best.load}' * (len(gives) > 1)}{goals}."
+    costs = f"{price.format(best.cost_per_hour)} an hour, {price.format(best.per_million)} for a million tokens"
+    goals = "".join(f"; {goal.text}: {goal.state}" for goal in plan.goals)
+    limit = f" Its limit: {re.split(' with |; [^;]* has ', lines['limit'])[0]}." if "limit" in lines else ""
+    costs += f"{plan.unit.removeprefix(unit)}, at {best.tokens_per_s:.4g} tokens/s in all{goals}"
+    yield f"{f'At {best.load} it' if several else 'It'} costs {costs}.{limit}"
     others = [row for row in plan.best(best.load) if row is not best]
     if others:
-        plain = [row for row in others if not row.depth]
-        near = [row for row in others if row not in plain][:2]
-        named = "; ".join(f"{row.method} at {row.target}: {row.standing}" for row in [*near, *plain[:1]])
-        yield f"Next{f' at {best.load}' * (len(gives) > 1)}: {named}."
+        near = [row for row in others if row.depth][:2] + [row for row in others if not row.depth][:1]
+        said = (f"{row.method}{f' at {row.target}' * (row.target != best.target)}: {row.standing}" for row in near)
+        yield f"Next{f' at {best.load}' * several}: {'; '.join(said)}."
     if given := [note[12:].partition("; --")[0] for note in plan.notes if note.startswith("acceptance: ")]:
         yield f"This rests on acceptance: {'; '.join(reversed(given))}."
+
+
+def _build(row: Row, line: str) -> str:
+    """Say which devices a fleet takes, and what runs there; `line`: of the answer, which names those not needed."""
+    model, _, place = row.target.partition("@")
+    devices = ", ".join(f"{count} x {kind}" for kind, count in row.devices.items())
+    spare, precision = re.search(r" \([^()]+ not needed\)", line), place.partition(":")[2].replace(":", ", ")
+    servers = f"{row.targets} server{'s' * (row.targets != 1)}{f', {row.prefills} for prefill' * (row.prefills > 0)}"
+    ahead = f"with speculative decoding {row.depth} token{'s' * (row.depth != 1)} ahead by {row.method}"
+    drafts = f"{f' in {precision}' * bool(precision)}, {ahead if row.depth else 'without speculative decoding'}"
+    return f"Run {f'{model} on ' * bool(place)}{devices}{spare[0] if spare else ''}: {servers}{drafts}"
+
+
+def _user(row: Row) -> str:
+    """Say what a user gets, at a load."""
+    first_s, rate, whole_s = (row.metrics[name].value for name in ("ttft_s", "tpot_s", "latency_s"))
+    gets = f"a user waits {first_s:.2g} s for the first token, then gets {1 / rate:.3g} tokens/s"
+    return f"At {row.load.replace('/s', ' requests/s', 1)} {gets}; a request takes {whole_s:.2g} s."
 
 
 def _fleets(plan: Plan) -> Grid:
