@@ -94,7 +94,10 @@ class Canvas(NamedTuple):
         """
         if self.axes is not None:
             if count > 1:
-                raise InputError(f"ax: is one panel, and this figure has {count}; leave ax out")
+                raise InputError(
+                    f"ax: is one panel, and this figure has {count}; leave ax out, or give "
+                    "the rows of one value of the key with panels: table[table[KEY] == VALUE]"
+                )
             return [self.axes]
         width = self.width_inches or width_inches
         figure = new_figure(width, height_inches * max(0.8, min(1.0, width / width_inches)))

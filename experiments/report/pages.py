@@ -15,7 +15,7 @@ from specfleet.experiments.plan.lines import GIVEN
 from specfleet.experiments.report import tables
 from specfleet.experiments.report.page import Grid, ReportPage, html_of
 from specfleet.experiments.sweep.cell import CellResult
-from specfleet.experiments.sweep.figure import sweep_figure, text_of
+from specfleet.experiments.sweep.figure import KNEES, sweep_figure, text_of
 from specfleet.experiments.sweep.findings import findings
 from specfleet.experiments.sweep.sweep import RECORD, read_sweep, shown, table
 from specfleet.figures.style import Drawn, scale_of
@@ -86,11 +86,11 @@ def plan_page(plan: Plan) -> ReportPage:
     )  # fmt: skip
 
 
-def _reached(goal: Reached) -> str:
-    """Say what is reached of a goal, and the range of one more run, in its unit."""
+def _reached(goal: Reached, is_short: bool = False) -> str:
+    """Say a goal in its unit: what is reached, the range of one more run, and the limit."""
     unit, factor = ("ms", 1e3) if goal.unit == "s" else (goal.unit, 1.0)
-    value, low, high = (f"{factor * number:.4g}" for number in (goal.value, goal.low, goal.high))
-    return f"{value} {unit}{f' ({low} .. {high})' if low != high else ''}"
+    value, low, high, limit = (f"{factor * number:.4g}" for number in (goal.value, goal.low, goal.high, goal.limit))
+    return f"{value} {unit}{f' ({low} .. {high})' if low != high and not is_short else ''}, goal {limit}"
 
 
 def _summary(plan: Plan) -> Iterator[str]:
@@ -102,7 +102,7 @@ def _summary(plan: Plan) -> Iterator[str]:
     yield " ".join(_user(plan.best(load)[0]) for load in dict.fromkeys((plan.loads[0], plan.loads[-1])))
     price = "${:.3g}" if unit == "$" else f"{{:.3g}} {unit}"
     costs = f"{price.format(best.cost_per_hour)} an hour, {price.format(best.per_million)} for a million tokens"
-    goals = "".join(f"; {goal.text}: {goal.state}" for goal in plan.goals)
+    goals = "".join(f"; {goal.text}: {_reached(goal, True)}, {goal.state}" for goal in plan.goals)
     limit = f" Its limit: {re.split(' with |; [^;]* has ', lines['limit'])[0]}." if "limit" in lines else ""
     costs += f"{plan.unit.removeprefix(unit)}, at {best.tokens_per_s:.4g} tokens/s in all{goals}"
     yield f"{f'At {best.load} it' if several else 'It'} costs {costs}.{limit}"
@@ -250,7 +250,8 @@ def _curves(cells: Sequence[CellResult], keys: Sequence[str]) -> tuple[Drawn, ..
 
 def _answer(cells: Sequence[CellResult]) -> Iterator[str]:
     """Yield a line for the most tokens, the fastest users, and cells that failed or were offered too much."""
-    yield from findings(cells)
+    for line in findings(cells):
+        yield line.replace("N_full =", f"{KNEES['N_full']}, =").replace("N_max =", f"{KNEES['N_max']}, =")
     of_users = (line for line in findings(cells, "tpot_p99_s") if line.startswith("best "))
     yield from (line.replace("best tpot_p99_s", "least TPOT P99") for line in of_users)
     failed, full = [cell for cell in cells if cell.error], [cell for cell in cells if cell.overload]

@@ -20,6 +20,7 @@ from specfleet.fleet.acceptance.models import Geometric, Recorded
 from specfleet.fleet.scenario.reading import scenario_of
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.writing import toml
 from specfleet.fleet.times.effects import IdleEffect
 from specfleet.fleet.times.overhead import Delay, Overhead, Overheads, StationOverheads
 from specfleet.fleet.times.profile import HardwareProfile, read_profile
@@ -165,7 +166,9 @@ def test_what_is_no_star_at_all_settings_is_refused(scenario: str, key: str, val
 def test_the_sweep_that_a_refusal_names_runs(scenario: str, changes: dict[str, Any]) -> None:
     with pytest.raises(specfleet.InputError) as refused:
         specfleet.explore(scenario, changes=changes)
-    (varied,) = re.findall(r"specfleet sweep \w+ --vary ([^ ]+) -o FOLDER;", str(refused.value))
+    (words,) = re.findall(r"specfleet (sweep \w+ .*) -o FOLDER;", str(refused.value))
+    _, _, _, varied, *sets = shlex.split(words)
+    assert sets[1::2] == [f"{key}={toml(value)}" for key, value in changes.items() if not varied.startswith(key)]
     rest = {key: value for key, value in changes.items() if not varied.startswith(key)}
     swept = specfleet.sweep(scenario, varied, rest | {"workload.requests": 8}, seeds=1, jobs=1)
     assert len(swept.cells) > 1
