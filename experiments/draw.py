@@ -40,7 +40,7 @@ def draw(
     if name not in FIGURES:
         raise InputError(f"figure {shortened(name, quoted=False)}: unknown; allowed: {', '.join(FIGURES)}")
     if ax is not None and (out is not None or width_inches is not None):
-        raise InputError("ax: its figure has a size and is written by savefig; leave out and width_inches out")
+        raise InputError("ax: its figure has a size and is written by savefig; give neither out nor width_inches")
     if out is not None:
         format_of(Path(out))
     source, kind, read, draw_of = FIGURES[name]

@@ -170,8 +170,7 @@ def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool
     if len(by_load) == 1:  # before rows, of which these simulate more
         (depths, schedule), precision = speculate(first), [*precision_of(first)]
     tables = [tuple(make_rows(search)) for search in by_load]
-    rows = tables[0]
-    best = first.best[0]
+    rows, best = tables[0], first.best[0]
     of_each = ((*search.notes, *notes_of(search.scenario(search.best[0]))) for search in by_load)
     notes = dict.fromkeys((*said, *chain.from_iterable(of_each)))
     reached = tuple(goals_reached(first.question.goals, rows[0])) if len(by_load) == 1 else ()

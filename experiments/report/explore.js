@@ -123,7 +123,8 @@ function draw() {
   if (!(block.S_s > 0)) return byId("answer").replaceChildren("S(d) = 0: the equations need drafts that take time.");
   const each = O(of) / of.N, gain = each * state.plain_s;
   byId("answer").innerHTML = `<p>N = ${of.N}, d = ${state.d}: <b>${shown(O(of))} tokens/s</b>, ${shown(each)} a target`
-    + `${gain > 0 ? `, ${shown(gain)} times the speed without it, at a plain step of ${shown(1e3 * state.plain_s)} ms` : ""}. The best depth at this N is ${best[1]}.</p>`
+    + `${gain > 0 ? `, ${shown(gain)} times the speed without the drafter, at a plain step of ${shown(1e3 * state.plain_s)} ms` : ""}. `
+    + `${isFlat ? "S(d) is the same at each depth" : `The best depth at this N is ${best[1]}`}.</p>`
     + `<p><b>N_full = ${of.N_full}</b>: so many targets keep the drafter busy, and more raise no throughput. `
     + `Its load is ${shown(100 * of.load)} %.</p><p><b>N_max = ${of.N_max}</b>: `
     + `${of.N_max ? "up to so many targets, each is at least" : "no target is"} as fast as without the drafter.</p>`;

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-import msgspec
+from msgspec.structs import replace
 
 from specfleet.experiments.console.printing import interval, value_label
 from specfleet.experiments.sweep.cell import Cell, CellResult
@@ -38,7 +38,10 @@ def findings(cells: Sequence[CellResult], quantity: str = "throughput") -> list[
     if len(having) < 2:
         return []
     if known[quantity].unit == "s" and max(metric.value for _, metric in having) < 1:
-        having = [(cell, _in_ms(metric)) for cell, metric in having]
+        in_ms = ({end: 1e3 * getattr(metric, end) for end in ("value", "low", "high")} for _, metric in having)
+        having = [
+            (cell, replace(metric, unit="ms", **ends)) for (cell, metric), ends in zip(having, in_ms, strict=True)
+        ]
     if not any(key.startswith(CHOSEN) for cell, _ in having for key in cell.cell):
         (low, a), (high, b) = (pick(having, key=lambda pair: pair[1].value) for pick in (min, max))
         return [
@@ -52,11 +55,6 @@ def findings(cells: Sequence[CellResult], quantity: str = "throughput") -> list[
     sense = -1 if known[quantity].unit in LESS_IS_BETTER else 1
     lines = [f"best {quantity}{f' at {given}' * bool(given)}: {_best(pairs, sense)}" for given, pairs in sets.items()]
     return [*lines, *knees([cell for cell, _ in having])]
-
-
-def _in_ms(metric: Metric) -> Metric:
-    value, low, high = (1e3 * time_s for time_s in (metric.value, metric.low, metric.high))
-    return msgspec.structs.replace(metric, value=value, low=low, high=high, unit="ms")
 
 
 def _best(having: Sequence[tuple[Cell, Metric]], sense: int) -> str:
