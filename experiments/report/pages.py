@@ -179,11 +179,9 @@ def demo_page(
     - `compared`, `of_fit`: the same quantities, with recorded and with fitted acceptance.
     """
     rows = [
-        (
-            row.quantity, case_text(row.case), row.sim, row.engine,
-            *(error and 100 * error.value for error in (row.parameters, fit.parameters, row.mechanism)),
-            row.host and 100 * row.host.absolute,
-        )
+        (row.quantity, case_text(row.case), row.sim, row.engine,
+         *(error and 100 * error.value for error in (row.parameters, fit.parameters, row.mechanism)),
+         row.host and 100 * row.host.absolute)
         for row, fit in zip(compared, of_fit, strict=True)
     ]  # fmt: skip
     headings = (

@@ -163,6 +163,12 @@ def test_an_interval_that_begins_at_zero_says_its_upper_end() -> None:
     assert interval(Metric(0.1, 0.0, 0.2, "s")) == "0 .. 0.2"  # a wait may be none
 
 
+def test_short_times_are_in_ms() -> None:
+    times = {N: Metric(0.01 * N, 0.01 * N - 0.001, 0.01 * N + 0.001, "s") for N in (1, 2)}
+    cells = [CellResult({"drafters.depth": N}, "sim", 3, "", {"tpot_s": time}) for N, time in times.items()]
+    assert findings(cells, "tpot_s") == ["best tpot_s: depth 1, 10 ms (9 .. 11)"]
+
+
 def test_findings_of_no_metric_are_refused() -> None:
     with pytest.raises(InputError, match=r"findings of speed: no metric; allowed: throughput$"):
         findings([cell(1, 100), cell(2, 100)], "speed")

@@ -196,6 +196,13 @@ def test_its_changes_simulate_the_same_but_for_what_is_left_out(moves: dict[str,
     assert simulated["throughput"].value == pytest.approx(numbers["throughput"]["with_bonus"], rel=0.03)
 
 
+TYPED = ("7", "", "0.74")  # as acceptance: not possible, empty, the first value
+
+
+def typed(box: str, value: str) -> str:
+    return f"{box}.value = '{value}', {box}.dispatchEvent(new Event('input', {{bubbles: true}}))"
+
+
 class TestInABrowser:
     pytestmark = NEEDS_ONE
 
@@ -238,6 +245,28 @@ class TestInABrowser:
         assert (few, none, more) == (2, 0, 3)
         assert every > 10
         assert max(height, full) < 130, "of 200 pixels"
+
+    def test_a_value_that_is_not_possible_dims_what_it_does_not_change(self, page: Path) -> None:
+        box = "document.querySelector('#of-beta [type=number]')"
+        seen = "[getComputedStyle(document.querySelector('.figures')).opacity, O(compute(state))]"
+        first, bad, empty, good = value_in(page, f"[{seen}, {', '.join(f'({typed(box, x)}, {seen})' for x in TYPED)}]")
+        assert first == good == ["1", good[1]]
+        assert bad == empty == ["0.25", first[1]]
+
+    def test_a_slider_at_its_least_is_a_possible_value(self, page: Path) -> None:
+        ends = "[...document.querySelectorAll('[type=range]')].map((e) => { e.value = e.min; e.dispatchEvent(MOVED); })"
+        moved = "const MOVED = new Event('input', {bubbles: true})"
+        assert (
+            value_in(page, f"(() => {{ {moved}; {ends}; return document.querySelectorAll(':invalid').length; }})()")
+            == 0
+        )
+
+    def test_a_stated_draft_time_has_no_block_beside_it(self, tmp_path: Path) -> None:
+        specfleet.explore("star", tmp_path / "page.html", {"profile.draft": "45ms"})
+        shown = "document.getElementById('of-block').offsetHeight, document.getElementById('answer').textContent"
+        height, answer = value_in(tmp_path / "page.html", f"[{shown}]")
+        assert height == 0
+        assert "S(d) is the same at each depth." in answer
 
     def test_in_the_dark_its_own_colours_stay(self, page: Path) -> None:
         assert value_in(page, "getComputedStyle(document.getElementById('by-N')).filter", DARK) == "none"

@@ -253,7 +253,9 @@ def test_plans_by_devices_and_of_methods_have_pages(tmp_path: Path) -> None:
         assert Parsed(page).misfits == []
         text = Parsed(page).text
         assert found.question in text
-        assert re.search(r" a user waits 0\.\d+ s for the first token, then gets [\d.]+ tokens/s; a request takes ", text)
+        assert re.search(
+            r" a user waits 0\.\d+ s for the first token, then gets [\d.]+ tokens/s; a request takes ", text
+        )
         assert re.search(r"t costs \$[\d.]+ an hour, \$[\d.]+ for a million tokens \(assumed prices\), at ", text)
         if name == "devices":
             assert "Run llama-3.1-8b on 2 x h100: 1 server in bf16, without speculative decoding." in text
