@@ -163,7 +163,7 @@ def run_page(run: Run) -> ReportPage:
 
 def _targets(run: Run, label: str) -> Grid:
     """Return what each target got."""
-    rows = measure_targets(run)
+    rows = measure_targets(run).rename(columns={name: f"{name}_per_target" for name in ("throughput", "rounds_per_s")})
     scales = [scale_of(*axis_label(name), rows[name].max()) for name in rows.columns[1:]]
     factors = [1.0, *(factor for _, factor in scales)]
     cells = [(*map(mul, factors, (tag + 1, *values)), label) for tag, *values in rows[:MAX_TARGETS].to_numpy().tolist()]
