@@ -40,7 +40,7 @@ def draw(
     if name not in FIGURES:
         raise InputError(f"figure {shortened(name, quoted=False)}: unknown; allowed: {', '.join(FIGURES)}")
     if ax is not None and (out is not None or width_inches is not None):
-        raise InputError("ax: its figure has a size and is written by savefig; leave out and width_inches out")
+        raise InputError("ax: its figure has a size and is written by savefig; give neither out nor width_inches")
     if out is not None:
         format_of(Path(out))
     source, kind, read, draw_of = FIGURES[name]
@@ -86,15 +86,11 @@ def _sentence(line: str) -> str:
 
 def plan_of(plan: Plan, canvas: Canvas = NEW_FIGURE) -> Drawn:
     """Draw the fleets of a plan: what a user gets against what a unit of cost gives; of several loads, by method."""
-    rows = pd.DataFrame(
-        [
-            {
-                "method": row.method, "load": row.load.partition(" ")[0], "standing": row.standing,
-                pareto.USER: 1 / row.metrics["tpot_s"].value, pareto.VALUE: 1 / row.per_million,
-            }
-            for row in (plan.rows if len(plan.loads) == 1 else plan.best())
-        ]
-    )  # fmt: skip
+    rows = pd.DataFrame([
+        {"method": row.method, "load": row.load.partition(" ")[0], "standing": row.standing,
+         pareto.USER: 1 / row.metrics["tpot_s"].value, pareto.VALUE: 1 / row.per_million}
+        for row in (plan.rows if len(plan.loads) == 1 else plan.best())
+    ])  # fmt: skip
     says = f"{plan.question}. {_sentence(plan.lines[0])} Simulated; step times: {plan.basis}."
     if len(plan.loads) > 1:
         figure, dots = pareto.draw_by_load(rows, plan.unit, canvas), "Numbers at the dots: the load."

@@ -94,7 +94,7 @@ class Canvas(NamedTuple):
         """
         if self.axes is not None:
             if count > 1:
-                raise InputError(f"ax: is one panel, and this figure has {count}; leave ax out")
+                raise InputError(f"ax: is one panel, not {count}; leave ax out, or draw Sweep(CELLS), the cells of one")
             return [self.axes]
         width = self.width_inches or width_inches
         figure = new_figure(width, height_inches * max(0.8, min(1.0, width / width_inches)))
@@ -107,6 +107,11 @@ class Canvas(NamedTuple):
         """Name what is drawn: above all panels, beside them below a title, or in a user's panel (`inside`: where)."""
         look: dict[str, Any] = {"handles": handles, "fontsize": 8, "title_fontsize": 8, "title": title or None}
         if self.axes is not None and handles:
+            if not inside:  # above what is drawn, which gets less of the panel
+                low, high = self.axes.get_ylim()
+                dots = CAPTION_LINE_INCHES * self.axes.figure.dpi * (len(handles) + 1)
+                self.axes.set_ylim(low, low + (high - low) / max(0.5, 1 - dots / self.axes.get_window_extent().height))
+                inside = {"loc": "upper left", "frameon": True, "framealpha": 1, "edgecolor": "w", "borderaxespad": 0.2}
             self.axes.legend(**look, **inside)
         elif handles:
             figure, letters = panels[0].get_figure(root=True), max(len(handle.get_label()) for handle in handles)

@@ -57,9 +57,8 @@ def draw(points: pd.DataFrame, labels: Mapping[str, str], canvas: Canvas = NEW_F
             if low > -0.05 * high:  # begin at zero, so that small differences look small
                 axes.set_ylim(0, 1.03 * high if number == 0 or not labels["panel"] else high)
             _levels(axes, part[part.world == PLAIN], looks)
-            _marks(
-                axes, part[part.world.isin(MARKS)], looks, () if number % across else MARKS.keys() & set(points.world)
-            )
+            named = set[str]() if number % across else MARKS.keys() & set(points.world)
+            _marks(axes, part[part.world.isin(MARKS)], looks, named)
         worlds, handles = [world for world in LABELS if (points.world == world).any()], []
         for world in worlds if len(worlds) > 1 else ():
             colour, marker = COLOURS.get(world, GREY) if len(looks) == 1 else GREY, "o" if world == "engine" else ""
@@ -67,12 +66,12 @@ def draw(points: pd.DataFrame, labels: Mapping[str, str], canvas: Canvas = NEW_F
             handles.append(Line2D([], [], color=colour, ls=LINES[world], marker=marker, ms=4, label=label))
         is_narrow, is_ours = (canvas.width_inches or NARROW_INCHES) < NARROW_INCHES, canvas.axes is None
         head = f"{labels['line']} = " if labels["line"] and not is_ours else ""
-        named = [Line2D([], [], color=colour, marker=marker, ms=4, label=head + line)
-                 for line, (colour, marker) in looks.items() if len(lines) > 1]  # fmt: skip
-        canvas.legend(panels, handles + named * (not is_ours))
-        if is_narrow and named:  # a legend beside it takes a quarter
-            panels[-1].legend(handles=named, title=labels["line"], fontsize=8, frameon=True, edgecolor="w")
-        canvas.legend(panels, named * (is_ours and not is_narrow), labels["line"])
+        keys = [Line2D([], [], color=colour, marker=marker, ms=4, label=head + line)
+                for line, (colour, marker) in looks.items() if len(lines) > 1]  # fmt: skip
+        canvas.legend(panels, handles + keys * (not is_ours))
+        if is_narrow and keys:  # a legend beside it takes a quarter
+            panels[-1].legend(handles=keys, title=labels["line"], fontsize=8, frameon=True, edgecolor="w")
+        canvas.legend(panels, keys * (is_ours and not is_narrow), labels["line"])
     return panels[0].get_figure(root=True)
 
 
@@ -96,10 +95,8 @@ def _line(
             axes.plot(places, heights, color=colour, lw=(1.6 if words is None else 0.8) + 2.4 * over)
             axes.fill_between(places, low, high, color=colour, alpha=0.18 if words is None else 0, lw=0)
         if world == "engine" or "engine" not in worlds:
-            bounded, dots = (
-                ~np.isnan(low),
-                {"ls": "", "marker": look[1], "ms": 4 + 4 * over, "color": colour, "zorder": 3},
-            )
+            bounded = ~np.isnan(low)
+            dots = {"ls": "", "marker": look[1], "ms": 4 + 4 * over, "color": colour, "zorder": 3}
             errors = np.clip([heights - low, high - heights], 0, None)[:, bounded]
             axes.errorbar(places[bounded], heights[bounded], errors, elinewidth=1, capsize=2, **dots)
             axes.plot(places[~bounded], heights[~bounded], mfc="white", **dots)

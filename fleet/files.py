@@ -98,7 +98,10 @@ def check_folder(path: Path) -> None:
         if place.exists() and not place.is_dir():
             raise InputError(f"{path}: is a file; name a folder for the results")
         if place.suffix in (".html", ".json", ".png") and not place.exists():
-            raise InputError(f"{path}: is a file's name; name a folder for the results")
+            raise InputError(
+                f"{path}: is a file's name; name a folder for the results, of which "
+                "`specfleet report FOLDER -o page.html` makes a page"
+            )
         _probe(place / "probe")
     except OSError as error:
         raise InputError(f"{path}: nothing can be written there ({_reason(error)}); name another folder") from error

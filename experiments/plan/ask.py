@@ -16,7 +16,7 @@ from specfleet.experiments.plan.commands import bench_command, server_commands
 from specfleet.experiments.plan.deployments import LARGE, Deployment, Load, Question, ramp_requests, requests_for
 from specfleet.experiments.plan.depths import FACTORS, MAX_IN_FLIGHT, speculate
 from specfleet.experiments.plan.goals import read_goals
-from specfleet.experiments.plan.lines import lines_of
+from specfleet.experiments.plan.lines import lines_of, precision_of
 from specfleet.experiments.plan.loads import lines_by_load, other_command, rows_at_once
 from specfleet.experiments.plan.search import Simulations, find
 from specfleet.experiments.plan.texts import read_budget, read_in_flight, read_rates
@@ -166,9 +166,11 @@ def _within_capacity(
 
 def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool, said: Sequence[str]) -> Plan:
     """Return the plan of what was found for each load."""
+    first = by_load[0]
+    if len(by_load) == 1:  # before rows, of which these simulate more
+        (depths, schedule), precision = speculate(first), [*precision_of(first)]
     tables = [tuple(make_rows(search)) for search in by_load]
-    first, rows = by_load[0], tables[0]
-    best = first.best[0]
+    rows, best = tables[0], first.best[0]
     of_each = ((*search.notes, *notes_of(search.scenario(search.best[0]))) for search in by_load)
     notes = dict.fromkeys((*said, *chain.from_iterable(of_each)))
     reached = tuple(goals_reached(first.question.goals, rows[0])) if len(by_load) == 1 else ()
@@ -179,8 +181,7 @@ def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool
         both = list(zip(by_load, ([row for row in table if row.is_best] for table in tables), strict=True))
         lines = tuple(lines_by_load(both))
     else:
-        depths, schedule = speculate(first)
-        lines = tuple(lines_of(first, [row for row in rows if row.is_best], reached, rules, unit, depths))
+        lines = tuple(lines_of(first, [row for row in rows if row.is_best], reached, rules, unit, precision, depths))
         if first.winner is not None and serving and "@" in best.candidate.target:
             measure = bench_command(best, first.question.load, chosen[0])
             load = first.question.load.text + f" over {best.replicas} targets" * (best.replicas > 1)

@@ -34,11 +34,12 @@ GIVEN = {"TPOT": "tpot_s", "TPOT P99": "tpot_p99_s", "TTFT": "ttft_s", "TTFT P90
 
 def lines_of(
     search: Simulations, rows: Sequence[Row], goals: Sequence[Reached], rules: Sequence[RuleOfThumb],
-    unit: str, depths: Sequence[str],
+    unit: str, precision: Sequence[str], depths: Sequence[str],
 ) -> Iterator[str]:  # fmt: skip
-    """Say the answer for one load; `rows`: the best fleet of each method; `unit`: of costs; `depths`: on them."""
+    """Say the answer for one load; `rows`: the best fleet of each method; `unit`: of costs; lines on the others."""
     ranges = ranges_of(search, search.best[0])
     yield from _fleet(search, rows)
+    yield from precision
     yield from _gives(search, rows[0], ranges, goals, unit)
     if search.best[0].candidate.base.verifiers.max_num_seqs == 1:
         line = f"limit: {_bottleneck(search)}"
@@ -77,25 +78,23 @@ def _fleet(search: Simulations, rows: Sequence[Row]) -> Iterator[str]:
     also += f"; level within chance: {'; '.join(level)}" if level else ""
     also += unstated([made.candidate for made in search.best if made == best or search.standing(made) == "level"])
     yield f"fleet: {best.title}: {why}{f' ({idle} not needed)' if idle else ''}{also}"
-    model, _, precision = best.candidate.target.partition("@")
-    places = {estimate.fleet.candidate.target for estimate in search.estimates.values()}
-    if precision.endswith(":fp8") and any(place.startswith(f"{model}@") and ":bf16" in place for place in places):
-        said = f"--target {model}:bf16 leaves it out; in bf16: {_in_bf16(search)}"
-        yield f"precision: fp8 changes the answers of a bf16 model; {said}"
     devices, (kind, parallel) = rows[0].devices, devices_in(best.candidate.target)
-    if question.devices is None and precision and parallel > 1 and list(devices) == [kind]:
+    model, _, place = best.candidate.target.partition("@")
+    if question.devices is None and place and parallel > 1 and list(devices) == [kind]:
         yield f"layout: stated; --devices {devices[kind]}x{kind} --target {model} compares other layouts and precisions"
 
 
-def _in_bf16(search: Simulations) -> str:
-    """Say the best fleet in bf16, of those that were simulated and the first ones by equations."""
-    every = [made for made in search.estimates.values() if made.may_win and ":bf16" in made.fleet.candidate.target]
-    fleets = [made.fleet for made in able(search.question, every)]
-    search.run(fleets[:SLOW_FEW], SEEDS[0])
-    best = min((fleet for fleet in fleets if search.values[fleet.title]), key=search.rank, default=None)
-    if best is None:
-        return "none meets the goals"
-    return f"{best.title}, {number(search.sample(best).mean('throughput'))} tokens/s, {search.standing(best)}"
+def precision_of(search: Simulations) -> Iterator[str]:
+    """Simulate the first fleets in bf16 by equations, and say the best in bf16 beside one in fp8."""
+    model, _, place = search.best[0].candidate.target.partition("@")
+    every = [made for made in search.estimates.values() if made.fleet.candidate.target.startswith(f"{model}@")]
+    every = [made for made in every if ":bf16" in made.fleet.candidate.target]
+    if not (place.endswith(":fp8") and every):
+        return
+    search.run([made.fleet for made in able(search.question, every) if made.may_win][:SLOW_FEW], SEEDS[0])
+    best = min((made.fleet for made in every if search.values[made.fleet.title]), key=search.rank, default=None)
+    said = f"{best.title}, {search.standing(best)}" if best else "none meets the goals"
+    yield f"precision: fp8 changes the answers of a bf16 model; --target {model}:bf16 leaves it out; in bf16: {said}"
 
 
 def _gives(search: Simulations, row: Row, ranges: Ranges, goals: Sequence[Reached], unit: str) -> Iterator[str]:
@@ -167,8 +166,8 @@ def _limit(search: Simulations) -> str:
     if is_quick and not workload.conversations:  # of which in flight are users
         (resource, rows, tokens), source = _first(best, estimate.curve.full), "simulated"
         rate = tokens / mean_lengths(workload)[1]
-    parts.append(f"reached first: {resource}, at {rate:.3g} requests/s with {rows:.0f} at once at each target ({source})")
-    return f"limit: {'; '.join(parts)}"
+    parts.append(f"reached first: {resource}, at {rate:.3g} requests/s with {rows:.0f} at once at each target")
+    return f"limit: {'; '.join(parts)} ({source})"
 
 
 def _first(best: Deployment, full: Mapping[str, float]) -> tuple[str, float, float]:

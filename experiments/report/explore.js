@@ -28,15 +28,16 @@ function addControl([key, words, low, high, step = "any"]) {
   const scale = words.endsWith(", ms") ? 1e-3 : 1, value = state[key] / scale, label = document.createElement("label");
   const least = Math.min(low in state ? state[low] / scale : low, value);
   const most = Math.max(high ? high() : niceAbove(Math.max(4 * value, 10)), value);
+  const rounded = (x) => Math.min(high ? most : Infinity, Math.max(least, Number(x.toPrecision(4))));
   const range = `min="${least}" step="${step}"`, end = `max="${most}"`;
   label.id = `of-${key}`;
   label.innerHTML = `<span>${words}</span><input type="range" ${range} ${end}>
-    <input type="number" ${range} ${high ? end : ""} aria-label="${words}">`;
+    <input type="number" required ${range} ${high ? end : ""} aria-label="${words}">`;
   const inputs = label.querySelectorAll("input");
-  inputs.forEach((input) => { input.value = Number(value.toPrecision(4)); });
+  inputs.forEach((input) => { input.value = rounded(value); });
   label.addEventListener("input", ({ target }) => {
     if (target.value === "" || !target.validity.valid) return;
-    const chosen = Number(Number(target.value).toPrecision(4)), [group] = key.split("_");
+    const chosen = rounded(Number(target.value)), [group] = key.split("_");
     for (const input of inputs) if (input !== target) input.value = chosen;
     state[key] = Number((chosen * scale).toPrecision(12));
     state[`${group}_rest_s`] = null;
@@ -115,11 +116,15 @@ function command() {
 function draw() {
   const [byN, byDepth, timeline] = ["by-N", "by-d", "timeline"].map((id) => [byId(id), byId(id).clientWidth]);
   for (const key of ["beta", "a", "b"]) byId(`of-${key}`).hidden = (state.model === "geometric") !== (key === "beta");
+  const isFlat = !(state.draft_b_s > 0 || state.draft_rest_s);  // a stated S: a block's is the same
+  byId("of-block").hidden = isFlat;
+  byId("block").checked &&= !isFlat;
   const [[of, best], [block, bestOfBlock]] = [false, true].map((isBlock) => [compute(state, isBlock), bestDepth(isBlock)]);
   if (!(block.S_s > 0)) return byId("answer").replaceChildren("S(d) = 0: the equations need drafts that take time.");
   const each = O(of) / of.N, gain = each * state.plain_s;
   byId("answer").innerHTML = `<p>N = ${of.N}, d = ${state.d}: <b>${shown(O(of))} tokens/s</b>, ${shown(each)} a target`
-    + `${gain > 0 ? `, ${shown(gain)} times the speed without the drafter` : ""}. The best depth at this N is ${best[1]}.</p>`
+    + `${gain > 0 ? `, ${shown(gain)} times the speed without the drafter, at a plain step of ${shown(1e3 * state.plain_s)} ms` : ""}. `
+    + `${isFlat ? "S(d) is the same at each depth" : `The best depth at this N is ${best[1]}`}.</p>`
     + `<p><b>N_full = ${of.N_full}</b>: so many targets keep the drafter busy, and more raise no throughput. `
     + `Its load is ${shown(100 * of.load)} %.</p><p><b>N_max = ${of.N_max}</b>: `
     + `${of.N_max ? "up to so many targets, each is at least" : "no target is"} as fast as without the drafter.</p>`;

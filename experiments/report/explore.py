@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
+from shlex import quote
 from string import Template
 from typing import Any
 
@@ -52,13 +53,13 @@ def explore(
     if out is not None:
         check_writable(Path(out))
     pairs, name = [*pairs_of(changes or ()), *keys.items()], str(scenario)
-    of_star = in_star(name)
+    of_star, typed = in_star(name), {key: quote(f"{key}={toml(value)}") for key, value in pairs if value is not None}
     if of_star:
         own = {} if read_profile(name, Path()).acceptance is None else {"acceptance": None}  # not the star's
         name, pairs = "star", [("profile", name), *own.items(), *pairs]
     chosen = scenario_of(name, pairs)
     fleet = resolve(chosen)
-    _refuse(chosen, not_of_a_star(fleet), str(scenario))
+    _refuse(chosen, not_of_a_star(fleet), str(scenario), typed)
     star, given = predict_fleet(fleet), fleet.length_model()
     model = given if isinstance(given, Geometric | BetaGeometric) else fit_beta_geometric(given)
     changed_keys = {key: toml(value) for key, value in pairs if value is not None}
@@ -87,7 +88,7 @@ def in_star(name: str) -> tuple[str, ...]:
     return (f"profile {name} in scenario star: {words}; depth{own} and lengths are star's unless --set states them",)
 
 
-def _refuse(scenario: Scenario, key: str | None, file: str) -> None:
+def _refuse(scenario: Scenario, key: str | None, file: str, typed: dict[str, str]) -> None:
     fixed = [key] if key else [key for key in FIXED if is_set(scenario, key)]
     if scenario.drafters.kind == "block":
         fixed.append("drafters.kind")  # the page draws a block beside the chain by whose times it is priced
@@ -97,12 +98,13 @@ def _refuse(scenario: Scenario, key: str | None, file: str) -> None:
         return
     no_depth = is_set(scenario, "verifiers.allocate") or is_set(scenario, "drafters.overlap")
     varied = "verifiers.count=1:8" if no_depth else f"drafters.depth=1:{scenario.drafters.depth}"
+    sets = "".join(f" --set {text}" for key, text in typed.items() if not varied.startswith(f"{key}="))
     first = "step times are inferred from one load, so import again with --target MODEL@DEVICE --draft MODEL, then "
     raise InputError(
         f"scenario {scenario.name!r}: {fixed[0]} has no place on a page that moves N, depth and times of a drafter "
         "apart from like targets, one request at each; for a page of this fleet simulate it: "
         + first * any(profile.inferred_at is not None for profile in known_profiles(scenario))
-        + f"specfleet sweep {file} --vary {varied} -o FOLDER; specfleet report FOLDER -o page.html"
+        + f"specfleet sweep {file} --vary {varied}{sets} -o FOLDER; specfleet report FOLDER -o page.html"
     )
 
 

@@ -2,10 +2,12 @@
 
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import mul
 from pathlib import Path
 
-from specfleet.experiments.compare.compare import ComparedQuantity, PredictionError
+from specfleet.experiments.compare.compare import ComparedQuantity
 from specfleet.experiments.console.headline import headline
 from specfleet.experiments.console.printing import case_text
 from specfleet.experiments.draw import plan_of, read_plan, timeline_of
@@ -14,7 +16,7 @@ from specfleet.experiments.plan.lines import GIVEN
 from specfleet.experiments.report import tables
 from specfleet.experiments.report.page import Grid, ReportPage, html_of
 from specfleet.experiments.sweep.cell import CellResult
-from specfleet.experiments.sweep.figure import sweep_figure, text_of
+from specfleet.experiments.sweep.figure import KNEES, sweep_figure, text_of
 from specfleet.experiments.sweep.findings import findings
 from specfleet.experiments.sweep.sweep import RECORD, read_sweep, shown, table
 from specfleet.figures.style import Drawn, scale_of
@@ -34,22 +36,15 @@ SHOWN = {f"{name}, ms": (metric, 1e3) for name, metric in GIVEN.items()}
 """Times of a fleet by their headings, and what they are multiplied by."""
 MAX_LANES = 24  # of the first stations, in a figure of their steps
 MAX_TARGETS = 500
-UNITS = {
-    "tag": "target", "throughput": "throughput, tokens/s", "rounds_per_s": "rounds/s", "wait_s": "wait, s",
-    "ttft_s": "TTFT, s", "tpot_p50_s": "TPOT P50, s", "tpot_p99_s": "TPOT P99, s", "return_s": "return, s",
-    "acceptance_length": "accepted, tokens/round",
-}  # fmt: skip
 DRAWN = ("throughput", "tpot_p99_s", "load")  # a figure each of a sweep, along its first key
 TABLED = ("throughput", "tpot_p50_s", "tpot_p99_s", "ttft_p99_s", "wait_p99_s", "load", "mean_acceptance_length")
 PLAN = "plan.json"
 ALLOWED = "allowed: a run (Parquet), the folder of a sweep (sweep.json) or of a plan (plan.json)"
 
 
-def answers(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield the head and the text of each line of an answer."""
-    for line in lines:
-        head, _, text = line.replace("(needs ", "(no interval: it needs ").partition(": ")
-        yield head, text
+def answers(lines: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the head and the text of each line of an answer."""
+    return [(head, text) for head, _, text in (line.partition(": ") for line in lines)]
 
 
 def sentences(answer: Sequence[tuple[str, str]]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
@@ -62,7 +57,8 @@ def plan_page(plan: Plan) -> ReportPage:
     grids = [_fleets(plan)]
     if plan.goals:
         goals = [(goal.text, _reached(goal), goal.state, "simulated") for goal in plan.goals]
-        grids.append(Grid("Goals of the chosen fleet", ("goal", "reached", "state", "label"), goals))
+        note = "Ranges are of one more run; those of the answer also count errors of step times and acceptance."
+        grids.append(Grid("Goals of the chosen fleet", ("goal", "reached", "state", "label"), goals, note))
     if plan.rule is not None:
         units = {"S_s": "s", "Z_s": "s", "planned": "targets a drafter"}
         rule = [(name, float(getattr(plan.rule, name)), units.get(name, "targets"), "equations")
@@ -74,7 +70,7 @@ def plan_page(plan: Plan) -> ReportPage:
     facts = {"fleets simulated": str(len(plan.rows)), "step times": plan.basis, "costs in": plan.unit}
     grids.append(tables.facts_grid(facts))
     sources = f"Simulated; {tables.times_known(plan.basis)}."
-    lines, served = list(answers(plan.lines)), lambda line: line[0].startswith("serve at ")
+    lines, served = answers(plan.lines), lambda line: line[0].startswith("serve at ")
     tasks = ("Start a target with vLLM", "Start a target with SGLang")[: len(plan.commands) - 1]
     named = zip((*tasks, f"Measure that target at its share of {plan.loads[0]}"), plan.commands, strict=False)
     commands = [line for line in lines if served(line)] or named
@@ -92,30 +88,43 @@ def _reached(goal: Reached, is_short: bool = False) -> str:
 
 
 def _summary(plan: Plan) -> Iterator[str]:
-    """Say a plan in a few sentences: what to run, what it gives, what that is worth, and what it rests on."""
-    best, unit = plan.chosen, plan.unit.partition(" (")[0]
-    if len(plan.loads) > 1:
-        _, _, text = plan.lines[0].partition(": ")
-        yield f"Best at {text}."
-    elif plan.scenario is None:
-        yield f"No fleet that was looked at meets the goals; closest is {best.fleet}."
-    else:
-        yield f"Run {best.fleet}."
-    goals = "".join(f"; {goal.text}: {_reached(goal, True)}, {goal.state}" for goal in plan.goals)
-    shown = [plan.best(load)[0] for load in dict.fromkeys((plan.loads[0], plan.loads[-1]))]
-    users = [f"{1 / row.metrics['tpot_s'].value:.3g} a user once it streams, at {row.load}" for row in shown]
-    gives = [f"{row.tokens_per_s:.4g} tokens/s in all, {user}" for row, user in zip(shown, users, strict=True)]
+    """Say what to run, what a user gets, what that costs and what limits it, what is next, and what all rests on."""
+    best, unit, lines = plan.chosen, plan.unit.partition(" (")[0], dict(answers(plan.lines))
+    several = len(plan.loads) > 1
+    none = "No fleet that was looked at meets the goals; closest: " * (plan.scenario is None)
+    yield f"Best at {lines['best']}." if several else f"{none}{_build(best, plan.lines[0])}."
+    yield " ".join(_user(plan.best(load)[0]) for load in dict.fromkeys((plan.loads[0], plan.loads[-1])))
     price = "${:.3g}" if unit == "$" else f"{{:.3g}} {unit}"
-    costs = f"an hour costs {price.format(best.cost_per_hour)}, 10^6 tokens {price.format(best.per_million)}"
-    yield f"It gives {' and '.join(gives)}; {costs}{f' at {best.load}' * (len(gives) > 1)}{goals}."
+    costs = f"{price.format(best.cost_per_hour)} an hour, {price.format(best.per_million)} for a million tokens"
+    goals = "".join(f"; {goal.text}: {_reached(goal, True)}, {goal.state}" for goal in plan.goals)
+    limit = f" Its limit: {re.split(' with |; [^;]* has ', lines['limit'])[0]}." if "limit" in lines else ""
+    costs += f"{plan.unit.removeprefix(unit)}, at {best.tokens_per_s:.4g} tokens/s in all{goals}"
+    yield f"{f'At {best.load} it' if several else 'It'} costs {costs}.{limit}"
     others = [row for row in plan.best(best.load) if row is not best]
     if others:
-        plain = [row for row in others if not row.depth]
-        near = [row for row in others if row not in plain][:2]
-        named = "; ".join(f"{row.method} at {row.target}: {row.standing}" for row in [*near, *plain[:1]])
-        yield f"Next{f' at {best.load}' * (len(gives) > 1)}: {named}."
+        near = [row for row in others if row.depth][:2] + [row for row in others if not row.depth][:1]
+        said = (f"{row.method}{f' at {row.target}' * (row.target != best.target)}: {row.standing}" for row in near)
+        yield f"Next{f' at {best.load}' * several}: {'; '.join(said)}."
     if given := [note[12:].partition("; --")[0] for note in plan.notes if note.startswith("acceptance: ")]:
         yield f"This rests on acceptance: {'; '.join(reversed(given))}."
+
+
+def _build(row: Row, line: str) -> str:
+    """Say which devices a fleet takes, and what runs there; `line`: of the answer, which names those not needed."""
+    model, _, place = row.target.partition("@")
+    devices = ", ".join(f"{count} x {kind}" for kind, count in row.devices.items())
+    spare, precision = re.search(r" \([^()]+ not needed\)", line), place.partition(":")[2].replace(":", ", ")
+    servers = f"{row.targets} server{'s' * (row.targets != 1)}{f', {row.prefills} for prefill' * (row.prefills > 0)}"
+    ahead = f"with speculative decoding {row.depth} token{'s' * (row.depth != 1)} ahead by {row.method}"
+    drafts = f"{f' in {precision}' * bool(precision)}, {ahead if row.depth else 'without speculative decoding'}"
+    return f"Run {f'{model} on ' * bool(place)}{devices}{spare[0] if spare else ''}: {servers}{drafts}"
+
+
+def _user(row: Row) -> str:
+    """Say what a user gets, at a load."""
+    first_s, rate, whole_s = (row.metrics[name].value for name in ("ttft_s", "tpot_s", "latency_s"))
+    gets = f"a user waits {first_s:.2g} s for the first token, then gets {1 / rate:.3g} tokens/s"
+    return f"At {row.load.replace('/s', ' requests/s', 1)} {gets}; a request takes {whole_s:.2g} s."
 
 
 def _fleets(plan: Plan) -> Grid:
@@ -124,16 +133,14 @@ def _fleets(plan: Plan) -> Grid:
         "load", "fleet", "standing", "depth", "in flight at a target", f"{unit} an hour",
         f"{unit} / 10^6 tokens", "tokens/s", "tokens/s a user", *SHOWN, "seeds",
     )  # fmt: skip
-    return Grid("Fleets", headings, [_fleet(row) for row in plan.rows], "Simulated.")
-
-
-def _fleet(row: Row) -> tuple[str | float | None, ...]:
-    return (
-        row.load, row.fleet, row.standing, float(row.depth), row.in_flight, row.cost_per_hour,
-        row.per_million, row.tokens_per_s, 1 / row.metrics["tpot_s"].value,
-        *(scale * row.metrics[name].value if name in row.metrics else None for name, scale in SHOWN.values()),
-        float(row.seeds),
-    )  # fmt: skip
+    rows = [
+        (row.load, row.fleet, row.standing, float(row.depth), row.in_flight, row.cost_per_hour,
+         row.per_million, row.tokens_per_s, 1 / row.metrics["tpot_s"].value,
+         *(scale * row.metrics[name].value if name in row.metrics else None for name, scale in SHOWN.values()),
+         float(row.seeds))
+        for row in plan.rows
+    ]  # fmt: skip
+    return Grid("Fleets", headings, rows, "Simulated.")
 
 
 def run_page(run: Run) -> ReportPage:
@@ -147,8 +154,7 @@ def run_page(run: Run) -> ReportPage:
     grids = [tables.metrics_grid(metrics, label), _targets(run, label)]
     grids += [*tables.scenario_grids(fleet, header.scenario, world=header.world), tables.run_grid(header, run.digest())]
     targets, drafters = fleet.verifiers.count, fleet.drafters.count
-    counts = f"{targets} target{'s' * (targets != 1)}, {drafters} drafter{'s' * (drafters != 1)}"
-    title = f"{header.scenario.name}: {counts}"
+    title = f"{header.scenario.name}: {targets} target{'s' * (targets != 1)}, {drafters} drafter{'s' * (drafters != 1)}"
     sources, has_drafts = tables.known_as(label, fleet.basis), bool((steps_of(run.frame()).kind == "draft").any())
     figures = (timeline_of(run, most=MAX_LANES),) if has_drafts else ()
     first, rest = sentences(answer)
@@ -157,10 +163,11 @@ def run_page(run: Run) -> ReportPage:
 
 def _targets(run: Run, label: str) -> Grid:
     """Return what each target got."""
-    rows = measure_targets(run)
-    headings = [*(UNITS.get(name, name) for name in rows.columns), "label"]
-    cells = [(float(tag + 1), *map(float, values), label) for tag, *values in rows[:MAX_TARGETS].to_numpy().tolist()]
-    return Grid("Each target", headings, cells)
+    rows = measure_targets(run).rename(columns={name: f"{name}_per_target" for name in ("throughput", "rounds_per_s")})
+    scales = [scale_of(*axis_label(name), rows[name].max()) for name in rows.columns[1:]]
+    factors = [1.0, *(factor for _, factor in scales)]
+    cells = [(*map(mul, factors, (tag + 1, *values)), label) for tag, *values in rows[:MAX_TARGETS].to_numpy().tolist()]
+    return Grid("Each target", ("target", *(heading for heading, _ in scales), "label"), cells)
 
 
 def demo_page(
@@ -172,11 +179,9 @@ def demo_page(
     - `compared`, `of_fit`: the same quantities, with recorded and with fitted acceptance.
     """
     rows = [
-        (
-            row.quantity, case_text(row.case), row.sim, row.engine,
-            *map(_percent, (row.parameters, fit.parameters, row.mechanism)),
-            None if row.host is None else 100 * row.host.absolute,
-        )
+        (row.quantity, case_text(row.case), row.sim, row.engine,
+         *(error and 100 * error.value for error in (row.parameters, fit.parameters, row.mechanism)),
+         row.host and 100 * row.host.absolute)
         for row, fit in zip(compared, of_fit, strict=True)
     ]  # fmt: skip
     headings = (
@@ -189,12 +194,8 @@ def demo_page(
     errors = Grid("Every quantity of every cell", headings, rows, note)
     grids = (errors, tables.profile_grid(profile), tables.facts_grid(facts))
     sources = "Measured by the engine on this host, and simulated from a profile that was calibrated here."
-    first, rest = sentences(tuple(answers(lines)))
+    first, rest = sentences(answers(lines))
     return ReportPage("Demo: one drafter, N targets", "a demo", rest, sources, tuple(figures), grids, first)
-
-
-def _percent(error: PredictionError | None) -> float | None:
-    return None if error is None else 100 * error.value
 
 
 def sweep_page(scenario: Scenario, cells: Sequence[CellResult]) -> ReportPage:
@@ -204,18 +205,13 @@ def sweep_page(scenario: Scenario, cells: Sequence[CellResult]) -> ReportPage:
     basis = ", ".join(dict.fromkeys(cell.basis for cell in cells if cell.basis))
     label = tables.label_in(world, fleet.replayed)
     note = f"Of the first cell; {', '.join(keys)} {'vary' if len(keys) > 1 else 'varies'}."
-    facts = {
-        "cells": str(len(cells)),
-        "seeds a cell": str(seeds),
-        "world": world,
-        "step times": basis,
-        **{f"values of {key}": ", ".join(dict.fromkeys(_text(cell, key) for cell in cells)) for key in keys},
-        "digests of the cells' scenarios": ", ".join(cell.scenario_digest for cell in cells[:12]),
-    }
+    facts = {"cells": str(len(cells)), "seeds a cell": str(seeds), "world": world, "step times": basis}
+    facts |= {f"values of {key}": ", ".join(dict.fromkeys(_text(cell, key) for cell in cells)) for key in keys}
+    facts["digests of the cells' scenarios"] = ", ".join(cell.scenario_digest for cell in cells[:12])
     over = f" over {seeds} seeds" if seeds > 1 else ""
     sources = f"{tables.known_as(label, basis)} Ranges are 95 % intervals{over}."
     grids = (_cells(cells, keys, label), *tables.scenario_grids(fleet, scenario, note, world), tables.facts_grid(facts))
-    first, rest = sentences(tuple(answers(_answer(cells))))
+    first, rest = sentences(answers(_answer(cells)))
     title = f"{scenario.name}: throughput by {' and '.join(axis_label(key)[0] for key in keys)}"
     return ReportPage(title, "a sweep", rest, sources, _curves(cells, keys), grids, first)
 
@@ -235,7 +231,8 @@ def _curves(cells: Sequence[CellResult], keys: Sequence[str]) -> tuple[Drawn, ..
 
 def _answer(cells: Sequence[CellResult]) -> Iterator[str]:
     """Yield a line for the most tokens, the fastest users, and cells that failed or were offered too much."""
-    yield from findings(cells)
+    for line in findings(cells):
+        yield re.sub("(N_full|N_max) =", lambda name: f"{KNEES[name[1]].replace(', ', ' (')}) =", line)
     of_users = (line for line in findings(cells, "tpot_p99_s") if line.startswith("best "))
     yield from (line.replace("best tpot_p99_s", "least TPOT P99") for line in of_users)
     failed, full = [cell for cell in cells if cell.error], [cell for cell in cells if cell.overload]

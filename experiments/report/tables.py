@@ -48,10 +48,8 @@ def metrics_grid(metrics: Mapping[str, Metric], label: str) -> Grid:
     """Return all metrics of a run, with their intervals and percentiles, their meaning and how they are known."""
     meanings = {meaning.name: meaning.what.replace("`", "") for meaning in METRICS}
     rows = [
-        (
-            name, clipped(metric.value, metric.unit), *metric.ends, *percentile_values(metric), metric.unit,
-            interval(metric) if math.isnan(metric.ends[0]) else "", label, meanings.get(name, ""),
-        )
+        (name, clipped(metric.value, metric.unit), *metric.ends, *percentile_values(metric), metric.unit,
+         interval(metric) if math.isnan(metric.ends[0]) else "", label, meanings.get(name, ""))
         for name, metric in metrics.items()
     ]  # fmt: skip
     headings = ("metric", "value", "low", "high", *PERCENTILES, "unit", "interval", "label", "what it is")

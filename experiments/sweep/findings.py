@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
+from msgspec.structs import replace
+
 from specfleet.experiments.console.printing import interval, value_label
 from specfleet.experiments.sweep.cell import Cell, CellResult
 from specfleet.fleet.errors import InputError
@@ -35,6 +37,11 @@ def findings(cells: Sequence[CellResult], quantity: str = "throughput") -> list[
     having = [(cell, every[quantity]) for cell in cells if quantity in (every := with_percentiles(cell.metrics))]
     if len(having) < 2:
         return []
+    if known[quantity].unit == "s" and max(metric.value for _, metric in having) < 1:
+        in_ms = ({end: 1e3 * getattr(metric, end) for end in ("value", "low", "high")} for _, metric in having)
+        having = [
+            (cell, replace(metric, unit="ms", **ends)) for (cell, metric), ends in zip(having, in_ms, strict=True)
+        ]
     if not any(key.startswith(CHOSEN) for cell, _ in having for key in cell.cell):
         (low, a), (high, b) = (pick(having, key=lambda pair: pair[1].value) for pick in (min, max))
         return [
@@ -134,7 +141,7 @@ def _named(cells: Sequence[Cell], swept: Sequence[Cell]) -> str:
     begin, count = every.index(texts[0]), len(texts)
     named = (", " if alone else "; ").join(texts[:MAX_NAMED]) + f" and {count - MAX_NAMED} more" * (count > MAX_NAMED)
     named = f"{texts[0]} to {texts[-1]}" if alone and count > 2 and every[begin : begin + count] == texts else named
-    return f"; level with it within chance: {named}"
+    return f"; level with it by the 95 % intervals: {named}"
 
 
 def is_level(metric: Metric, best: Metric) -> bool:

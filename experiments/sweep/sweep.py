@@ -233,9 +233,7 @@ def read_sweep(folder: Path) -> tuple[Scenario, list[CellResult]]:
     """
     file = folder / RECORD
     if not is_file(file):
-        raise InputError(
-            f"{folder}: holds no {RECORD}; give the folder of `specfleet sweep --vary verifiers.count=...`"
-        )
+        raise InputError(f"{folder}: holds no {RECORD}; give a folder of `specfleet sweep --vary verifiers.count=...`")
     record = convert(read_json(file), SweepRecord, str(file))
     cells = [cell for cell in _kept(folder, record) if cell is not None]
     if not any(cell.metrics for cell in cells):
@@ -305,8 +303,7 @@ def wide_table(results: Sequence[CellResult]) -> pd.DataFrame:
         for name, metric in with_percentiles(result.metrics).items():
             row |= dict(zip((name, f"{name}_low", f"{name}_high"), (metric.value, *metric.ends), strict=True))
         rows.append(row | {f"analytic_{name}": result.analytic.get(name, math.nan) for name in ANALYTIC})
-    columns = {"basis": [result.basis for result in results], "overload": [result.overload for result in results]}
-    columns |= {"error": [result.error for result in results]}
+    columns = {name: [getattr(result, name) for result in results] for name in ("basis", "overload", "error")}
     return pd.DataFrame(rows).assign(**columns)
 
 

@@ -27,18 +27,18 @@ def cell(N: int, value: float, half: float = 2.0, depth: int | None = None) -> C
 def test_noise_on_a_plateau_is_not_the_answer() -> None:
     plateau = [cell(1, 100), cell(4, 298), cell(5, 301), cell(6, 300.5)]
     assert findings(plateau) == [
-        "best throughput: 5 targets, 301 tokens/s (299 .. 303); level with it within chance: 6",
+        "best throughput: 5 targets, 301 tokens/s (299 .. 303); level with it by the 95 % intervals: 6",
         "knee: N_full = 4 by equation (12); N_max = 8 by the equations",
     ]
     wider = [cell(one.cell["verifiers.count"], one.metrics["throughput"].value, 3.0) for one in plateau]
-    least = "best throughput: 4 targets, 298 tokens/s (295 .. 301); level with it within chance: 5, 6"
+    least = "best throughput: 4 targets, 298 tokens/s (295 .. 301); level with it by the 95 % intervals: 5, 6"
     assert findings(wider)[0] == least
     assert findings([*wider, cell(7, 299, 3.0)])[0].endswith(": 5 to 7")
 
 
 def test_cells_of_several_keys_are_named_in_full_and_some_are_counted() -> None:
     level = findings([cell(N, 300, depth=2) for N in range(1, 13)])[0].partition("; ")[2]
-    assert level.startswith("level with it within chance: 2 targets, depth 2; ")
+    assert level.startswith("level with it by the 95 % intervals: 2 targets, depth 2; ")
     assert level.endswith("and 3 more")
 
 
@@ -53,7 +53,7 @@ def test_the_best_is_said_for_each_value_of_what_is_not_chosen() -> None:
     cells = [of_cell(Metric(rate, rate - 2, rate + 2, "tokens/s"), acceptance_beta=beta, verifiers_count=N)
              for (beta, N), rate in rates.items()]  # fmt: skip
     assert findings(cells) == [
-        "best throughput at beta 0.6: 4 targets, 200 tokens/s (198 .. 202); level with it within chance: 8",
+        "best throughput at beta 0.6: 4 targets, 200 tokens/s (198 .. 202); level with it by the 95 % intervals: 8",
         "best throughput at beta 0.9: 8 targets, 506 tokens/s (504 .. 508)",
     ]
     alone = [of_cell(Metric(1 / x, 1 / x, 1 / x, "tokens/s"), link_latency_s=x) for x in (0.05, 0.01, 0.1)]
@@ -155,12 +155,18 @@ def test_of_times_power_and_costs_the_least_is_best(quantity: str, unit: str, be
     metrics = {N: {name: msgspec.structs.replace(one(float(N)), p99=one(p99[N]) if unit == "s" else None)} for N in p99}
     (line,) = findings([CellResult({"drafters.depth": N}, "sim", 3, "", metrics[N]) for N in p99], quantity)
     assert line.startswith(f"best {quantity}: depth {best}, ")
-    assert line.endswith("; level with it within chance: 3") == (quantity == "tpot_p99_s")
+    assert line.endswith("; level with it by the 95 % intervals: 3") == (quantity == "tpot_p99_s")
 
 
 def test_an_interval_that_begins_at_zero_says_its_upper_end() -> None:
     assert interval(Metric(1489.0, 0.0, 1771.0, "tokens/s")) == "up to 1771; needs more requests"
     assert interval(Metric(0.1, 0.0, 0.2, "s")) == "0 .. 0.2"  # a wait may be none
+
+
+def test_short_times_are_in_ms() -> None:
+    times = {N: Metric(0.01 * N, 0.01 * N - 0.001, 0.01 * N + 0.001, "s") for N in (1, 2)}
+    cells = [CellResult({"drafters.depth": N}, "sim", 3, "", {"tpot_s": time}) for N, time in times.items()]
+    assert findings(cells, "tpot_s") == ["best tpot_s: depth 1, 10 ms (9 .. 11)"]
 
 
 def test_findings_of_no_metric_are_refused() -> None:

@@ -60,7 +60,8 @@ def test_changes_may_be_what_python_computes_with(value: Any, expected: tuple[in
         ({"name": "x" * 1001}, f"name = '{'x' * 99} ... {'x' * 49}': expected `str` of length <= 1000"),
         ({"name.first": "x"}, "name.first = 'x': name = 'unnamed' is a value, not a table"),
         ({"verifiers.count": object()}, "verifiers.count = <object .*>: no value of a scenario; allowed: a number"),
-        ({"drafters": 3}, "drafters = 3: expected `object`, got `int`"),
+        ({"drafters": 3}, "drafters = 3: .*; it is a table: set a key in it, such as drafters.count$"),
+        ({"acceptance": 0.6}, "acceptance = 0.6: .*, such as acceptance.beta$"),
     ],
 )
 def test_a_change_that_no_scenario_can_take_is_named(changes: dict[str, Any], expected: str) -> None:

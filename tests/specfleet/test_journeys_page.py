@@ -20,7 +20,7 @@ JOURNEYS = {
 SAID = {  # by the first words of a command
     "analytic fleet.toml": "N_full", "sweep fleet.toml": "knee: N_full =", "simulate fleet.toml": "share of alone",
     "plan fleet.toml": "fleet: ", "simulate runs/mine/pair.toml": "throughput", "run runs/mine/pair.toml": "throughput",
-    "compare runs/mine/sim.parquet": "mechanism", "sweep star": "level with it within chance",
+    "compare runs/mine/sim.parquet": "mechanism", "sweep star": "level with it by the 95 % intervals",
 }  # fmt: skip
 LIMIT_S = 600
 DISAGREE = 1  # what a busy host makes of a comparison

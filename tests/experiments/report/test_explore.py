@@ -20,6 +20,7 @@ from specfleet.fleet.acceptance.models import Geometric, Recorded
 from specfleet.fleet.scenario.reading import scenario_of
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.scenario.writing import toml
 from specfleet.fleet.times.effects import IdleEffect
 from specfleet.fleet.times.overhead import Delay, Overhead, Overheads, StationOverheads
 from specfleet.fleet.times.profile import HardwareProfile, read_profile
@@ -62,19 +63,13 @@ def drawn_case(rng: np.random.Generator) -> tuple[Scenario, tuple[dict[str, Any]
     """A star on a random machine, and what the page holds of it after random moves of all that moves."""
     scenario = scenario_of("star", {"profile": drawn_profile(rng), "workload.requests": 40})
     of = settings_of(resolve(scenario), Geometric(0.5))
-    of |= {
-        "N": int(rng.integers(1, 40)),
-        "d": int(rng.integers(1, 17)),
-        "model": rng.choice(["geometric", "beta-geometric"]),
-    }
+    of |= {"N": int(rng.integers(1, 40)), "d": int(rng.integers(1, 17))}
+    of |= {"model": rng.choice(["geometric", "beta-geometric"])}
     of |= {"beta": rng.random(), "a": rng.uniform(0.05, 20), "b": rng.uniform(0.05, 20)}
     moved = [group for group in ("draft", "verify", "latency") if rng.random() < 0.5]
     if "draft" in moved:
-        of |= {
-            "draft_a_s": of["draft_least_s"] + rng.uniform(0, 0.05),
-            "draft_b_s": rng.uniform(0, 0.01),
-            "draft_rest_s": None,
-        }
+        of |= {"draft_a_s": of["draft_least_s"] + rng.uniform(0, 0.05), "draft_b_s": rng.uniform(0, 0.01)}
+        of["draft_rest_s"] = None
     if "verify" in moved:
         of |= {"verify_a_s": of["verify_least_s"] + rng.uniform(0, 0.2), "verify_rest_s": None}
     if "latency" in moved:
@@ -165,7 +160,9 @@ def test_what_is_no_star_at_all_settings_is_refused(scenario: str, key: str, val
 def test_the_sweep_that_a_refusal_names_runs(scenario: str, changes: dict[str, Any]) -> None:
     with pytest.raises(specfleet.InputError) as refused:
         specfleet.explore(scenario, changes=changes)
-    (varied,) = re.findall(r"specfleet sweep \w+ --vary ([^ ]+) -o FOLDER;", str(refused.value))
+    (words,) = re.findall(r"specfleet (sweep \w+ .*) -o FOLDER;", str(refused.value))
+    _, _, _, varied, *sets = shlex.split(words)
+    assert sets[1::2] == [f"{key}={toml(value)}" for key, value in changes.items() if not varied.startswith(key)]
     rest = {key: value for key, value in changes.items() if not varied.startswith(key)}
     swept = specfleet.sweep(scenario, varied, rest | {"workload.requests": 8}, seeds=1, jobs=1)
     assert len(swept.cells) > 1
@@ -235,6 +232,24 @@ class TestInABrowser:
         assert (few, none, more) == (2, 0, 3)
         assert every > 10
         assert max(height, full) < 130, "of 200 pixels"
+
+    def test_a_value_that_is_not_possible_dims_results(self, page: Path) -> None:
+        seen = "seen.push([getComputedStyle(document.querySelector('.figures')).opacity, O(compute(state))])"
+        moves = "; ".join(f"{move('[type=number]', 'beta', value)}; {seen}" for value in ("0.74", "7", "''", "0.5"))
+        first, bad, empty, good = value_in(page, f"(() => {{ const seen = []; {moves}; return seen; }})()")
+        assert (first[0], bad, empty, good[0]) == ("1", ["0.25", first[1]], ["0.25", first[1]], "1")
+
+    def test_a_slider_at_its_least_is_possible(self, tmp_path: Path) -> None:
+        specfleet.explore("star", tmp_path / "page.html", {"profile": drawn_profile(np.random.default_rng(58))})
+        least = "e.value = e.min; e.dispatchEvent(new Event('input', {bubbles: true}))"
+        moved = f"document.querySelectorAll('[type=range]').forEach((e) => {{ {least} }})"
+        assert value_in(tmp_path / "page.html", f"({moved}, document.querySelectorAll(':invalid').length)") == 0
+
+    def test_a_stated_draft_time_has_no_block_beside_it(self, tmp_path: Path) -> None:
+        specfleet.explore("star", tmp_path / "page.html", {"profile.draft": "45ms"})
+        shown = "document.getElementById('of-block').offsetHeight, document.getElementById('answer').textContent"
+        height, answer = value_in(tmp_path / "page.html", f"[{shown}]")
+        assert (height, "S(d) is the same at each depth." in answer) == (0, True)
 
     def test_in_the_dark_its_own_colours_stay(self, page: Path) -> None:
         assert value_in(page, "getComputedStyle(document.getElementById('by-N')).filter", DARK) == "none"

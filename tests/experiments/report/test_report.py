@@ -116,9 +116,8 @@ def test_simulated_pages_leave_out_what_the_engine_alone_reads(pages: dict[str, 
     shown = {key for page in pages.values() for key in re.findall(r"<td>(\w+)</td><td", page)}
     assert {"seed", "kind"} <= shown
     assert shown.isdisjoint({"precision", "model"})
-    assert {"precision", "model"} <= {
-        row[1] for row in scenario_grids(resolve(scenario), scenario, "", "engine")[0].rows
-    }
+    of_engine = scenario_grids(resolve(scenario), scenario, "", "engine")[0].rows
+    assert {"precision", "model"} <= {row[1] for row in of_engine}
 
 
 def test_rounding_of_times_is_no_number() -> None:
@@ -200,11 +199,8 @@ NASTY = "</script><script>alert(1)</script>\"'<img src=x onerror=alert(2)>&amp;"
 
 def test_all_text_is_escaped(tmp_path: Path) -> None:
     figure = new_figure(1, 1)
-    page = html_of(
-        ReportPage(
-            NASTY, NASTY, ((NASTY, NASTY),), NASTY, ((figure, NASTY),), (Grid(NASTY, [NASTY], [[NASTY]], NASTY),)
-        )
-    )
+    grid = Grid(NASTY, [NASTY], [[NASTY]], NASTY)
+    page = html_of(ReportPage(NASTY, NASTY, ((NASTY, NASTY),), NASTY, ((figure, NASTY),), (grid,)))
     parsed, plain = Parsed(page), Parsed(html_of(ReportPage("a", "a", (("a", "a"),), "a", ((figure, "a"),), ())))
     assert parsed.misfits == []
     assert parsed.count("script") == plain.count("script") == 1
@@ -223,9 +219,7 @@ def test_large_tables_are_cut_and_say_so() -> None:
 
 
 @pytest.mark.parametrize("third", [{"drafters.count": [0, 1]}, {"link.bandwidth_bytes_per_s": [125000000, 125000001]}])
-def test_a_sweep_of_three_keys_has_figures_of_what_its_best_cell_has(
-    third: dict[str, list[int]], tmp_path: Path
-) -> None:
+def test_a_sweep_of_three_keys_has_figures_of_its_best_cell(third: dict[str, list[int]], tmp_path: Path) -> None:
     vary = {"verifiers.count": [1, 2], "drafters.depth": [3, 5]} | third
     specfleet.sweep("star", vary, {"workload.requests": 24}, out=tmp_path, seeds=1, jobs=1)
     assert 1 <= Parsed(specfleet.report(tmp_path)).count("figure") <= 3
@@ -236,23 +230,25 @@ def test_a_page_has_the_cells_of_the_last_sweep_alone(tmp_path: Path) -> None:
     for seeds, vary, changes in ((3, counts, {}), (1, {"drafters.depth": [4]}, {"profile": ""}), (1, depths, {})):
         specfleet.sweep("star", vary, {"workload.requests": 24} | changes, out=tmp_path, seeds=seeds, jobs=1)
     page = specfleet.report(tmp_path)
-    cells = re.search(r"seeds a cell</td><td[^>]*>(\d)", page)
-    assert cells is not None
-    assert cells[1] == "1"
+    assert re.findall(r"seeds a cell</td><td[^>]*>(\d)", page) == ["1"]
     assert "InputError" not in page, "of the cell that failed before"
 
 
 def test_plans_by_devices_and_of_methods_have_pages(tmp_path: Path) -> None:
     few = {"workload.new_tokens": 20, "drafters.depth": 2}
     devices = specfleet.plan(None, few, devices="2xh100", target="llama-3.1-8b:bf16", in_flight=4)
-    drafts = {"draft": "lookup", "acceptance": 0.5}
-    methods = specfleet.plan(None, few, target="llama-3.1-8b@h100", in_flight=[1, 2], **drafts)
+    methods = specfleet.plan(None, few, target="llama-3.1-8b@h100", in_flight=[1, 2], draft="lookup", acceptance=0.5)
     for name, found in (("devices", devices), ("methods", methods)):
         write_file(tmp_path / name / "plan.json", msgspec.json.encode(found))
         page = specfleet.report(tmp_path / name)
         assert Parsed(page).misfits == []
-        assert found.question in Parsed(page).text
-    assert "no speculation at llama-3.1-8b@h100" in Parsed(page).text
+        text = Parsed(page).text
+        assert found.question in text
+        assert re.search(r" a user waits 0\.\d+ s for the first token, then gets [\d.]+ tokens/s; a request ", text)
+        assert re.search(r"t costs \$[\d.]+ an hour, \$[\d.]+ for a million tokens \(assumed prices\), at ", text)
+        if name == "devices":
+            assert "Run llama-3.1-8b on 2 x h100: 1 server in bf16, without speculative decoding." in text
+            assert ". Its limit: reached first: the devices' time, at " in text
     assert "This rests on acceptance: 0.5 a position" in Parsed(page).text
     assert "Simulated; step times estimated, not measured." in Parsed(page).text
 
