@@ -27,6 +27,7 @@ MEANT = {
     "mechanism": "the error that stays where the simulation takes the run's own step times and acceptance",
     "host": "how far the run and its reruns are apart",
 }
+WIDE = 2.0  # times its lower end, from which an interval asks for a longer run
 UNSTEADY = ", unsteady host"  # where the differences of reruns hide a prediction's error
 
 
@@ -145,7 +146,7 @@ def interval(metric: "Metric") -> str:
     low, high = number(metric.low), number(metric.high)
     if metric.low == 0 < metric.value and metric.unit.endswith("/s"):  # clipped: only the upper end says something
         return f"up to {high}; needs more requests"
-    return "-" if low == high else f"{low} .. {high}"
+    return "-" if low == high else f"{low} .. {high}{'; needs more requests' * (metric.high > WIDE * metric.low > 0)}"
 
 
 def case_text(case: Mapping[str, Any]) -> str:

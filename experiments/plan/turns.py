@@ -122,7 +122,7 @@ def by_link(search: Simulations) -> Turn | None:
         said = f"{few if here else ''}{says} (equations);"
     else:
         said = f"{few}on this link; by equations {says};" if here else f"no; by equations {says}, but"
-    return f"{said} a simulation on that link{name}: ", standing
+    return f"against {others[0].candidate.name}: {said} a simulation on that link{name}: ", standing
 
 
 def _checked(search: Simulations, fleet: Deployment, other: Deployment) -> tuple[str, float]:
