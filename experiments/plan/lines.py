@@ -194,19 +194,19 @@ def _simulated(search: Simulations, fleet: Deployment, each: int, plain: Sequenc
         rises = all(values["rounds_per_s"] > (1 + INDIFFERENT) * fewer["rounds_per_s"] for fewer in trials.values())
         trials[alike.replicas] = values
     tokens = {count: values["throughput"] / count for count, values in trials.items()}
-    said = f"{', '.join(map(str, tokens))} targets get {', '.join(f'{rate:.0f}' for rate in tokens.values())} tokens/s"
+    said = f"tokens/s of a target: {', '.join(f'{rate:.0f} with {count}' for count, rate in tokens.items())} a drafter"
     for rate in plain:
         faster = max((count for count in tokens if tokens[count] > (1 + INDIFFERENT) * rate), default=0)
-        said += f" each, {rate:.0f} without speculation: drafts gain {f'up to {faster}' if faster else 'nothing'}"
+        said += f", {rate:.0f} without speculation: drafts gain {f'up to {faster}' if faster else 'nothing'}"
     drafts, passes_s = ([values[name] for values in trials.values()] for name in ("rounds_per_s", "service_s"))
     full = f"above {max(trials)}" if rises else str(math.ceil(max(drafts) / max(drafts[0], 1e-9)))
     takes = "one request takes" if isinstance(fleet.candidate.base.drafters.group, One) else "all that wait share"
     longest = f"{1e3 * min(passes_s):.3g} to {1e3 * max(passes_s):.3g} ms"
-    return f"{said}; N_full is {full} (simulated), as {takes} a pass, of {longest}"
+    return f"{said}; N_full {full}, as {takes} a pass, of {longest} (simulated)"
 
 
 def _round(search: Simulations, fleet: Deployment) -> str:
-    """Say what a round of a drafter elsewhere consists of, and how many of its drafts come too late."""
+    """Say what a round of a drafter elsewhere consists of, beside that of the best way to draft on the target."""
     mean, planned = search.sample(fleet).mean, f"as planned, {fleet.sharing} a drafter"
     if math.isnan(mean("communication_s")):
         return f"{planned}, no draft comes in time"
@@ -215,6 +215,9 @@ def _round(search: Simulations, fleet: Deployment) -> str:
     said = " + ".join(f"{name} {1e3 * part:.3g}" for name, part in parts.items())
     late = 1 - mean("rounds_per_s_per_target") * fleet.replicas / mean("rounds_per_s")
     said += f"; {late:.0%} of drafts come too late" if fleet.late == "decode" else ""
+    for here in (one for one in search.best[:1] if one.depth and not one.drafters):
+        round_s = search.sample(here).mean("tpot_s") * search.sample(here).mean("mean_acceptance_length")
+        said += f"; with {here.candidate.name} {1e3 * round_s:.3g}"
     return f"{planned}, a round takes {1e3 * mean('round_s'):.3g} ms: {said}"
 
 

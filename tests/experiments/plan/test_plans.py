@@ -154,14 +154,14 @@ def test_a_plan_says_where_it_is_and_what_one_drafter_carries() -> None:
     assert any(what.startswith("method 2 of 3, about ") for what in said)
     (line,) = [line for line in found.lines if line.startswith("carries")]
     said = (
-        r"depth 2, \w+ late drafts, 32 in flight at each target: ([\d, ]+) targets get ([\d, ]+) tokens/s each, (\d+) "
-        r"without speculation: drafts gain (?:up to (\d+)|nothing); N_full is (?:above )?(\d+) \(simulated\), "
+        r"depth 2, \w+ late drafts, 32 in flight at each target: tokens/s of a target: (.*) a drafter, (\d+) without "
+        r"speculation: drafts gain (?:up to (\d+)|nothing); N_full (?:above )?(\d+), as all that wait share a pass, "
     )
-    counts, tokens, plain, faster, full = re.findall(said, line)[0]
-    assert 1 <= int(full) <= int(counts.split(", ")[-1])
+    counts, plain, faster, full = re.findall(said, line)[0]
     alone = next(row for row in found.best() if not row.depth)
     assert plain == f"{alone.tokens_per_s / alone.targets:.0f}"
-    rates = dict(zip(counts.split(", "), map(float, tokens.split(", ")), strict=True))
+    rates = {count: float(rate) for rate, count in re.findall(r"(\d+) with (\d+)", counts)}
+    assert int(full) <= max(map(int, rates)) == 2 ** (len(rates) - 1)
     assert faster == max((count for count in rates if rates[count] > 1.01 * float(plain)), key=int, default="")
     whole, *parts = re.findall(r"a round takes ([\d.]+) ms: \D*([\d.]+) \D*([\d.]+) \D*([\d.]+) \D*([\d.]+)", line)[0]
     assert sum(map(float, parts)) == pytest.approx(float(whole), rel=0.01)
