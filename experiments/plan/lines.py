@@ -167,21 +167,24 @@ def _first(best: Deployment, full: Mapping[str, float]) -> tuple[str, float, flo
 
 
 def carried(search: Simulations, rows: Sequence[Row], rules: Sequence[RuleOfThumb] = ()) -> Iterator[str]:
-    """Say how many targets the best drafter elsewhere carries, on each link, and what its rounds consist of.
+    """Say how many targets the best drafter elsewhere carries on each link, and what its rounds consist of.
 
     N_full is that of `rules` for one request at a time at each target; for several it is simulated.
     """
     load, by_drafter = search.question.load, {rule.drafter: rule for rule in rules}
-    for fleet in by_link(search) if not load.per_s else ():
+    fleets = by_link(search) if not load.per_s else []
+    for fleet in fleets:
         rule, each = by_drafter.get(fleet.candidate.name), round(load.at_once(fleet.replicas) / fleet.replicas)
         if rule:
-            said = f"N_full = {rule.N_full}, the knee is at {rule.knee:.3g}, N_max = {rule.N_max} "
-            said += f"(equations: S = {1e3 * rule.S_s:.3g} ms, Z = {1e3 * rule.Z_s:.3g} ms)"
+            said = f"N_full = {rule.N_full}, the knee is at {rule.knee:.3g}, N_max = {rule.N_max} (equations, depth "
+            said += f"{rule.depth}: S = {1e3 * rule.S_s:.3g} ms, Z = {1e3 * rule.Z_s:.3g} ms)"
         else:
             plain = (row for row in rows if not row.depth and row.target == fleet.candidate.target)
             said = _simulated(search, fleet, each, [row.tokens_per_s / row.targets for row in plain])
-        what = f"depth {fleet.depth}, {fleet.late} late drafts, {each} in flight at each target"
-        yield f"carries: one {fleet.candidate.name}, {what}: {said}; {_round(search, fleet)}"
+        yield f"carries: one {fleet.candidate.name}, {each} in flight at each target: {said}"
+    if fleets:
+        here = [fleet for fleet in search.best[:1] if fleet.depth and not fleet.drafters]
+        yield f"rounds: {load.text}: {'; '.join(_round(search, fleet) for fleet in (*fleets, *here))}"
 
 
 def _simulated(search: Simulations, fleet: Deployment, each: int, plain: Sequence[float]) -> str:
@@ -194,31 +197,31 @@ def _simulated(search: Simulations, fleet: Deployment, each: int, plain: Sequenc
         rises = all(values["rounds_per_s"] > (1 + INDIFFERENT) * fewer["rounds_per_s"] for fewer in trials.values())
         trials[alike.replicas] = values
     tokens = {count: values["throughput"] / count for count, values in trials.items()}
-    said = f"tokens/s of a target: {', '.join(f'{rate:.0f} with {count}' for count, rate in tokens.items())} a drafter"
+    said = f"tokens/s a target: {', '.join(f'{rate:.0f} with {count}' for count, rate in tokens.items())}"
     for rate in plain:
         faster = max((count for count in tokens if tokens[count] > (1 + INDIFFERENT) * rate), default=0)
         said += f", {rate:.0f} without speculation: drafts gain {f'up to {faster}' if faster else 'nothing'}"
     drafts, passes_s = ([values[name] for values in trials.values()] for name in ("rounds_per_s", "service_s"))
     full = f"above {max(trials)}" if rises else str(math.ceil(max(drafts) / max(drafts[0], 1e-9)))
     takes = "one request takes" if isinstance(fleet.candidate.base.drafters.group, One) else "all that wait share"
-    longest = f"{1e3 * min(passes_s):.3g} to {1e3 * max(passes_s):.3g} ms"
-    return f"{said}; N_full {full}, as {takes} a pass, of {longest} (simulated)"
+    passes = f"{takes} a pass, of {1e3 * min(passes_s):.3g} to {1e3 * max(passes_s):.3g} ms"
+    return f"{said}; N_full {full}, as {passes} (simulated, depth {fleet.depth}, {fleet.late} late drafts)"
 
 
 def _round(search: Simulations, fleet: Deployment) -> str:
-    """Say what a round of a drafter elsewhere consists of, beside that of the best way to draft on the target."""
-    mean, planned = search.sample(fleet).mean, f"as planned, {fleet.sharing} a drafter"
+    """Say how long a round takes; with a drafter elsewhere what it consists of, and how many drafts come too late."""
+    mean, named = search.sample(fleet).mean, fleet.candidate.name
+    if not fleet.drafters:
+        return f"{1e3 * mean('tpot_s') * mean('mean_acceptance_length'):.3g} ms with {named}"
+    named += f", {fleet.sharing} target{'s' * (fleet.sharing > 1)} a drafter"
     if math.isnan(mean("communication_s")):
-        return f"{planned}, no draft comes in time"
+        return f"no draft comes in time with {named}"
     parts = {"drafting": mean("service_s"), "waiting for the drafter": mean("wait_s"), "link": mean("communication_s")}
     parts["at the target"] = mean("round_s") - sum(parts.values())
     said = " + ".join(f"{name} {1e3 * part:.3g}" for name, part in parts.items())
     late = 1 - mean("rounds_per_s_per_target") * fleet.replicas / mean("rounds_per_s")
-    said += f"; {late:.0%} of drafts come too late" if fleet.late == "decode" else ""
-    for here in (one for one in search.best[:1] if one.depth and not one.drafters):
-        round_s = search.sample(here).mean("tpot_s") * search.sample(here).mean("mean_acceptance_length")
-        said += f"; with {here.candidate.name} {1e3 * round_s:.3g}"
-    return f"{planned}, a round takes {1e3 * mean('round_s'):.3g} ms: {said}"
+    said += f", {late:.0%} of drafts too late" if fleet.late == "decode" else ""
+    return f"{1e3 * mean('round_s'):.3g} ms with {named} ({said})"
 
 
 def _edge(search: Simulations) -> str:

@@ -115,7 +115,10 @@ FOUND = {
             "bonus token": "bonus token",
         }.items()
     },
-    **{line: {f"{line}: line of a plan"} for line in ("risk", "runs", "turns", "carries", "a drafter elsewhere pays")},
+    **{
+        line: {f"{line}: line of a plan"}
+        for line in ("risk", "runs", "turns", "carries", "rounds", "a drafter elsewhere pays")
+    },
     "skip": {"verifiers.late: scenario key"},
     "decode": {"verifiers.late: scenario key", "profile.decode: profile key"},
 }
