@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
+from operator import itemgetter
 
 import msgspec
 
@@ -113,9 +114,10 @@ def by_link(search: Simulations) -> Turn | None:
     paying = here or [one.fleet.sharing for one in (*kept, *at_edge) if one.fleet.drafters and score(one) <= least]
     few = f"from {min(paying)} target{'s' * (min(paying) > 1)} a drafter on, " if paying else ""
     says = "never, even on a link of 0 ms" if never else f"{'' if here else few}up to a link of {1e3 * 10**edge:.2g} ms"
-    best = [one.fleet for one in at_edge if apart and apart.is_slow and one.fleet.title == apart.title]
-    fleet = [*best, at_edge[0].fleet][0]
-    standing, excess = _checked(search, fleet, others[0])
+    best = [one.fleet for one in at_edge if apart and one.fleet.title == apart.title]
+    likely = [*best, at_edge[0].fleet][: 1 if apart and apart.is_slow else 2]
+    checked = [(fleet, *_checked(search, fleet, others[0])) for fleet in likely]
+    fleet, standing, excess = min(checked, key=itemgetter(2))
     name = f" with {fleet.candidate.place}" if "@" in fleet.candidate.place else ""
     agrees = not here if never else excess <= SURE
     if agrees:

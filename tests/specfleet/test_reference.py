@@ -102,6 +102,7 @@ FOUND = {
             "level": "level",
             "in flight": "in flight",
             "In flight": "in flight",
+            "in_flight": "in flight",
             "dflash": "DFlash",
             "PARD": "PARD",
             "pard": "PARD",

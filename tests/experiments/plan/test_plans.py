@@ -35,6 +35,7 @@ PAIR: dict[str, Any] = {
     "cost": "h100=3,l4=0.4", "jobs": 1,
 }  # fmt: skip
 TARGET, HEAD = "llama-3.1-8b@h100", "eagle3-llama-3.1-8b"
+HERE = "llama-3.2-1b on the target's device"
 
 
 @pytest.fixture(scope="module")
@@ -234,6 +235,20 @@ def test_drafters_elsewhere_stand_beside_those_on_the_target(placed: Plan) -> No
     assert any("a simulation on that link with llama-3.2-1b@l4: " in line for line in placed.lines)
     dear = specfleet.plan("star", SMALL, vary=FEW, **PAIR | {"cost": "h100=1,l4=50"})
     assert not dear.chosen.drafters
+
+
+def test_a_star_on_a_long_link_decodes_meanwhile() -> None:
+    """And nothing pays there at no distance that pays less than planned."""
+    found = specfleet.plan("star", SMALL, **PAIR | {"link": "40ms"}, vary=FEW)
+    apart, plain = (next(row for row in found.best() if bool(row.drafters) is is_apart and row.method != HERE)
+                    for is_apart in (True, False))  # fmt: skip
+    assert apart.fleet.endswith(", decode late drafts")
+    assert apart.tokens_per_s / apart.targets > 0.97 * plain.tokens_per_s
+    waits = [row for row in found.rows if row.drafters and not row.fleet.endswith(", decode late drafts")]
+    assert max(row.tokens_per_s / row.targets for row in waits) < plain.tokens_per_s
+    (line,) = [line for line in found.lines if line.startswith("a drafter elsewhere pays: against ")]
+    there, planned = (int(re.findall(r"(\d+)% dearer", said)[-1]) for said in (line, apart.standing))
+    assert there <= planned
 
 
 def test_each_link_has_its_number_of_targets() -> None:
