@@ -178,7 +178,7 @@ def goals_reached(goals: Sequence[Goal], row: Row) -> Iterator[Reached]:
         yield Reached(goal.text, goal.unit, goal.shown(goal.limit), value, min(low, high), max(low, high), state)
 
 
-def by_link(search: Simulations) -> list[Deployment]:
+def on_each_link(search: Simulations) -> list[Deployment]:
     """Return the best fleets of the best drafter elsewhere and its target, the best one on each link."""
     apart = [fleet for fleet in search.best if fleet.drafters]
     places = [(fleet.candidate.place, fleet.candidate.target) for fleet in apart]
@@ -187,7 +187,7 @@ def by_link(search: Simulations) -> list[Deployment]:
 
 def rules_of_thumb(search: Simulations) -> Iterator[RuleOfThumb]:
     """Yield the rule of thumb of the best drafter elsewhere on each link, where targets have one request each."""
-    for fleet in by_link(search):
+    for fleet in on_each_link(search):
         base = fleet.candidate.base
         drafters = msgspec.structs.replace(base.drafters, depth=fleet.depth)
         inputs = star_inputs(resolve(msgspec.structs.replace(base, drafters=drafters)))

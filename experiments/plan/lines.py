@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from specfleet.experiments.plan.answer import Reached, Row, RuleOfThumb, by_link
+from specfleet.experiments.plan.answer import Reached, Row, RuleOfThumb, on_each_link
 from specfleet.experiments.plan.candidates import unstated
 from specfleet.experiments.plan.deployments import MARGIN, Deployment, Load
 from specfleet.experiments.plan.depths import LOOK, MAX_IN_FLIGHT, tokens_per_s
@@ -172,7 +172,7 @@ def carried(search: Simulations, rows: Sequence[Row], rules: Sequence[RuleOfThum
     N_full is that of `rules` for one request at a time at each target; for several it is simulated.
     """
     load, by_drafter = search.question.load, {rule.drafter: rule for rule in rules}
-    fleets = by_link(search) if not load.per_s else []
+    fleets = on_each_link(search) if not load.per_s else []
     for fleet in fleets:
         rule, each = by_drafter.get(fleet.candidate.name), round(load.at_once(fleet.replicas) / fleet.replicas)
         if rule:

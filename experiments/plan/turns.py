@@ -69,8 +69,8 @@ def by_acceptance(search: Simulations) -> Turn | None:
 def by_link(search: Simulations) -> Turn | None:
     """Return from how many targets on, and up to which link, a drafter elsewhere pays; None where none was asked for.
 
-    Equations, by as much as simulations correct them here, find the last such link. One simulation on that has the
-    last word: where it disagrees by more than SURE, the answer is no, or for this link alone if simulations pay here.
+    Equations, by as much as simulations correct them here, find the last such link. A simulation on that, of a
+    star also as planned, has the last word: beyond SURE the answer is no, or this link alone if simulations pay here.
     """
     question = search.question
     candidates = tuple(one for one in question.candidates if one.method == "apart")
