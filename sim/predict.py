@@ -89,11 +89,10 @@ def _ends_rounds(fleet: Fleet, star: StarPrediction, targets: Sequence[StarInput
 def _refuse(fleet: Fleet, keys: Sequence[str]) -> None:
     """Raise InputError if keys make the fleet another one; with a star's values if they are those that plans set."""
     if keys:
-        stars = [f"--set {key}={OF_A_STAR[key]}" for key in keys if key in OF_A_STAR]
-        named, way = (
-            (keys, f", or for one request at a time {' '.join(stars)}") if len(stars) == len(keys) else (keys[:1], "")
-        )
+        star = ", or for one request at a time" * (OF_A_STAR.keys() >= {*keys})
+        named = keys if star else keys[:1]
+        star += "".join(f" --set {key}={OF_A_STAR[key]}" for key in named if star)
         raise InputError(
-            f"scenario {fleet.name!r}: the equations hold for one star of plain rounds, and {', '.join(named)} "
-            f"make{'s' * (len(named) == 1)} this another fleet; simulate it{way}"
+            f"scenario {fleet.name!r}: the equations hold for one star of plain rounds, and {', '.join(named)} make"
+            f"{'s' * (len(named) == 1)} this another fleet; simulate it{star}"
         )
