@@ -197,7 +197,7 @@ def _simulated(search: Simulations, fleet: Deployment, each: int, plain: Sequenc
         rises = all(values["rounds_per_s"] > (1 + INDIFFERENT) * fewer["rounds_per_s"] for fewer in trials.values())
         trials[alike.replicas] = values
     tokens = {count: values["throughput"] / count for count, values in trials.items()}
-    said = f"tokens/s a target: {', '.join(f'{rate:.0f} with {count}' for count, rate in tokens.items())}"
+    said = f"tokens/s a target: {', '.join(f'{rate:.0f} with {count}' for count, rate in tokens.items())} targets"
     for rate in plain:
         faster = max((count for count in tokens if tokens[count] > (1 + INDIFFERENT) * rate), default=0)
         said += f", {rate:.0f} without speculation: drafts gain {f'up to {faster}' if faster else 'nothing'}"
