@@ -22,6 +22,7 @@ EFFECTS: dict[str, Callable[[Fleet], bool]] = {
     "acceptance": lambda fleet: isinstance(fleet.acceptance, TokenModel),
 }
 """Keys that make a fleet other than a star with some values only."""
+OF_A_STAR = {"drafters.group": "one", "verifiers.late": "skip", "workload.streams": "0"}  # what a plan sets for servers
 
 
 def _refused(fleet: Fleet) -> Iterator[bool]:
@@ -30,13 +31,12 @@ def _refused(fleet: Fleet) -> Iterator[bool]:
     return (refusal_of(rule, N - 1, target) is not None for target in range(N))
 
 
-def not_of_a_star(fleet: Fleet) -> str | None:
-    """Return a key that makes the fleet other than one star of plain rounds; None if it is one.
+def not_of_a_star(fleet: Fleet) -> list[str]:
+    """Return the keys that make the fleet other than one star of plain rounds.
 
     A limit that is never reached is no such key. Raises InputError if the scenario names no profile.
     """
-    keys = (key for key in unread("equations") if (EFFECTS[key](fleet) if key in EFFECTS else is_set(fleet, key)))
-    return next(keys, None)
+    return [key for key in unread("equations") if (EFFECTS[key](fleet) if key in EFFECTS else is_set(fleet, key))]
 
 
 def predict(scenario: Scenario) -> StarPrediction:
@@ -54,7 +54,7 @@ def predict_fleet(fleet: Fleet) -> StarPrediction:
     if targets[0].service_s == 0:
         raise InputError(f"scenario {fleet.name!r}: its profile's drafts take no time; the equations need S(d) > 0")
     star = _star_of(targets)
-    _refuse(fleet, _ends_rounds(fleet, star, targets))
+    _refuse(fleet, [key for key in [_ends_rounds(fleet, star, targets)] if key])
     return star
 
 
@@ -86,10 +86,13 @@ def _ends_rounds(fleet: Fleet, star: StarPrediction, targets: Sequence[StarInput
     return "drafters.lease_s" if any(0 < lease_s < target.return_s for target in targets) else None
 
 
-def _refuse(fleet: Fleet, key: str | None) -> None:
-    """Raise InputError if a key makes the fleet another one."""
-    if key is not None:
+def _refuse(fleet: Fleet, keys: Sequence[str]) -> None:
+    """Raise InputError if keys make the fleet another one; with a star's values if they are those that plans set."""
+    if keys:
+        star = ", or for one request at a time" * (OF_A_STAR.keys() >= {*keys})
+        named = keys if star else keys[:1]
+        star += "".join(f" --set {key}={OF_A_STAR[key]}" for key in named if star)
         raise InputError(
-            f"scenario {fleet.name!r}: the equations hold for one star of plain rounds, and {key} makes this another "
-            "fleet; simulate it"
+            f"scenario {fleet.name!r}: the equations hold for one star of plain rounds, and {', '.join(named)} make"
+            f"{'s' * (len(named) == 1)} this another fleet; simulate it{star}"
         )

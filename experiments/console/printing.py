@@ -135,7 +135,7 @@ def value_text(value: Any) -> str:
 
 
 def interval(metric: "Metric") -> str:
-    """The 95 % interval; where the run is too short for it, what it would need; a dash for none, or one of no width."""
+    """The 95 % interval, wide ones with a hint; for too short a run what it would need; a dash for one of no width."""
     if math.isinf(metric.times_longer):
         return "no steady state"
     if metric.drifting:
@@ -145,7 +145,7 @@ def interval(metric: "Metric") -> str:
     low, high = number(metric.low), number(metric.high)
     if metric.low == 0 < metric.value and metric.unit.endswith("/s"):  # clipped: only the upper end says something
         return f"up to {high}; needs more requests"
-    return "-" if low == high else f"{low} .. {high}"
+    return "-" if low == high else f"{low} .. {high}{'; needs more requests' * (metric.high > 2 * metric.low > 0)}"
 
 
 def case_text(case: Mapping[str, Any]) -> str:

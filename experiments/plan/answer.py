@@ -178,14 +178,20 @@ def goals_reached(goals: Sequence[Goal], row: Row) -> Iterator[Reached]:
         yield Reached(goal.text, goal.unit, goal.shown(goal.limit), value, min(low, high), max(low, high), state)
 
 
+def on_each_link(search: Simulations) -> list[Deployment]:
+    """Return the best fleets of the best drafter elsewhere and its target, the best one on each link."""
+    apart = [fleet for fleet in search.best if fleet.drafters]
+    places = [(fleet.candidate.place, fleet.candidate.target) for fleet in apart]
+    return [fleet for fleet, place in zip(apart, places, strict=True) if place == places[0]]
+
+
 def rules_of_thumb(search: Simulations) -> Iterator[RuleOfThumb]:
     """Yield the rule of thumb of the best drafter elsewhere on each link, where targets have one request each."""
-    apart = [fleet for fleet in search.best if fleet.drafters and fleet.candidate.base.verifiers.max_num_seqs == 1]
-    for fleet in (one for one in apart if one.candidate.place == apart[0].candidate.place):
+    for fleet in on_each_link(search):
         base = fleet.candidate.base
         drafters = msgspec.structs.replace(base.drafters, depth=fleet.depth)
         inputs = star_inputs(resolve(msgspec.structs.replace(base, drafters=drafters)))
         S, Z, rate = inputs.service_s, inputs.return_s, inputs.standalone_tokens_per_s
-        if S > 0 and fleet.candidate.target == apart[0].candidate.target:
+        if S > 0 and base.verifiers.max_num_seqs == 1:
             most = N_max(S, Z, inputs.accepted_per_round + 1, rate) if math.isfinite(rate) else 0
             yield RuleOfThumb(fleet.candidate.name, fleet.depth, S, Z, N_full(S, Z), most, 1 + Z / S, fleet.sharing)

@@ -205,11 +205,11 @@ def _shared_acceptance(candidates: Sequence[Candidate], by_load: Sequence[Simula
 
 
 def _drafting_at(place: str | None, candidates: list[Candidate]) -> list[Candidate]:
-    """Return the candidates that draft at a place that is set."""
-    drafting = [one for one in candidates if one.depths != (0,) and (one.method == "apart") == (place == "own")]
-    if place and not drafting:
+    """Return the candidates that draft at a place that is set, and no speculation, beside which they stand."""
+    kept = [one for one in candidates if one.method == "none" or (one.method == "apart") == (place == "own")]
+    if place and all(one.method == "none" for one in kept):
         raise InputError(f"plan: {PLACE} = {place}: no drafter is there; --draft MODEL@DEVICE is one elsewhere")
-    return drafting if place else candidates
+    return kept if place else candidates
 
 
 def _priced(search: Simulations, fleet: Deployment, unit: str) -> Scenario:

@@ -142,7 +142,8 @@ class Deployment(msgspec.Struct, frozen=True):
         """The fleet in words."""
         drafts = f", {self.candidate.name}" + (f", depth {self.depth}" if self.depth else "")
         targets = "1 target" if self.sharing == 1 else f"{self.sharing} targets"
-        late = "" if self.candidate.base.verifiers.max_num_seqs == 1 else f", {self.late} late drafts"
+        waits = self.candidate.base.verifiers.max_num_seqs == 1 and self.late == "skip"  # as a star does
+        late = "" if waits else f", {self.late} late drafts"
         elsewhere = f", {targets} a drafter{late}" if self.drafters else ""
         return f"{self.at}{drafts}{elsewhere}"
 
@@ -229,8 +230,7 @@ def _of_candidate(question: Question, candidate: Candidate) -> Iterator[Estimate
     for depth in candidate.depths:
         single = Deployment(candidate, 1, depth, prefills=int(bool(candidate.base.verifiers.prefill)))
         fleet = resolve(single.scenario(Load(in_flight=1), candidate.base.workload.requests))
-        star = fleet.verifiers.batching.max_num_seqs == 1
-        is_open = candidate.method == "apart" and not star and "late" not in candidate.stated
+        is_open = candidate.method == "apart" and "late" not in candidate.stated
         lates = LATE if is_open else (candidate.base.verifiers.late,)
         for sharing in _sharings(question, candidate, fleet):
             curve = curve_of_target(fleet, sharing)

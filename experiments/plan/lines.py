@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from specfleet.experiments.plan.answer import Reached, Row, RuleOfThumb
+from specfleet.experiments.plan.answer import Reached, Row, RuleOfThumb, on_each_link
 from specfleet.experiments.plan.candidates import unstated
 from specfleet.experiments.plan.deployments import MARGIN, Deployment, Load
 from specfleet.experiments.plan.depths import LOOK, MAX_IN_FLIGHT, tokens_per_s
@@ -41,19 +41,9 @@ def lines_of(
     yield from _fleet(search, rows)
     yield from precision
     yield from _gives(search, rows[0], ranges, goals, unit)
-    if search.best[0].candidate.base.verifiers.max_num_seqs == 1:
-        line = f"limit: {_bottleneck(search)}"
-        for rule in rules[:1]:
-            line += f"; {rule.drafter} has {rule.planned} target{'s' * (rule.planned > 1)}; at depth {rule.depth}, for "
-            line += f"one request at a time at each target, N_full = {rule.N_full}, the knee is at {rule.knee:.3g}, "
-            line += f"N_max = {rule.N_max} (equations)"
-        for rule in rules[1:]:  # which differ by the link
-            where = f"{rule.drafter.rpartition(', ')[2]}, at depth {rule.depth}"
-            line += f"; {where}: N_full = {rule.N_full}, N_max = {rule.N_max}"
-        yield line
-    else:
-        yield _limit(search)
-        yield from _carried(search, rows)
+    is_star = search.best[0].candidate.base.verifiers.max_num_seqs == 1
+    yield f"limit: {_bottleneck(search)}" if is_star else _limit(search)
+    yield from carried(search, rows, rules)
     yield from depths
     yield from turns([search])
     yield from _risks(search, ranges)
@@ -135,7 +125,7 @@ def ranged(what: str, interval: Interval, unit: str, factor: float = 1.0) -> str
 
 
 def _bottleneck(search: Simulations) -> str:
-    """Which station of a star has the least time left; where none is busy, the longest part of a round."""
+    """Which station of a star has the least time left."""
     best = search.best[0]
     mean = search.sample(best).mean
     if not best.drafters:
@@ -144,12 +134,7 @@ def _bottleneck(search: Simulations) -> str:
     if max(drafter, target) >= BUSY:
         name, load = ("drafter", drafter) if drafter >= target else ("targets", target)
         return f"the {name}, busy {load:.0%} of the time"
-    parts = {"drafting": mean("service_s"), "the link": mean("communication_s"), "verification": mean("verify_s"),
-             "the wait for the drafter": mean("wait_s")}  # fmt: skip
-    finite = {name: part for name, part in parts.items() if not math.isnan(part)}
-    longest = max(finite, key=lambda name: finite[name])
-    share = finite[longest] / sum(finite.values())
-    return f"{longest}, {share:.0%} of a round; the drafter is busy {drafter:.0%}, targets {target:.0%} of the time"
+    return f"no station: the drafter is busy {drafter:.0%}, targets {target:.0%} of the time"
 
 
 def _limit(search: Simulations) -> str:
@@ -180,31 +165,62 @@ def _first(best: Deployment, full: Mapping[str, float]) -> tuple[str, float, flo
     return _first(best, more | dict(others))
 
 
-def _carried(search: Simulations, rows: Sequence[Row]) -> Iterator[str]:
-    """Say how many targets with several requests keep a drafter elsewhere busy: N_full, by simulation."""
-    load, fleet = search.question.load, next((best for best in search.best if best.drafters), None)
-    if fleet is None or load.per_s:
-        return
-    each, rates, rises = round(load.at_once(fleet.replicas) / fleet.replicas), dict[int, float](), True
-    tokens = list[float]()
-    while rises and (count := 2 ** len(rates)) <= max(min(MOST_SHARING, MAX_IN_FLIGHT // each), 1):
-        alike = msgspec.structs.replace(fleet, replicas=count, sharing=count)
-        known = search.values.get(alike.title) if load.each else None
+def carried(search: Simulations, rows: Sequence[Row], rules: Sequence[RuleOfThumb] = ()) -> Iterator[str]:
+    """Say how many targets the best drafter elsewhere carries on each link, and what its rounds consist of.
+
+    N_full is that of `rules` for one request at a time at each target; for several it is simulated.
+    """
+    load, by_drafter = search.question.load, {rule.drafter: rule for rule in rules}
+    fleets = on_each_link(search) if not load.per_s else []
+    for fleet in fleets:
+        rule, each = by_drafter.get(fleet.candidate.name), round(load.at_once(fleet.replicas) / fleet.replicas)
+        if rule:
+            said = f"N_full = {rule.N_full}, the knee is at {rule.knee:.3g}, N_max = {rule.N_max} (equations, depth "
+            said += f"{rule.depth}: S = {1e3 * rule.S_s:.3g} ms, Z = {1e3 * rule.Z_s:.3g} ms)"
+        else:
+            plain = (row for row in rows if not row.depth and row.target == fleet.candidate.target)
+            said = _simulated(search, fleet, each, [row.tokens_per_s / row.targets for row in plain])
+        yield f"carries: one {fleet.candidate.name}, {each} in flight at each target: {said}"
+    if fleets:
+        here = [fleet for fleet in search.best[:1] if fleet.depth and not fleet.drafters]
+        yield f"rounds: {load.text}: {'; '.join(_round(search, fleet) for fleet in (*fleets, *here))}"
+
+
+def _simulated(search: Simulations, fleet: Deployment, each: int, plain: Sequence[float]) -> str:
+    """Say what 1, 2, 4 .. targets of one drafter give, and N_full, from which on it drafts no more in a second."""
+    trials, rises, most = dict[int, Values](), True, max(min(MOST_SHARING, MAX_IN_FLIGHT // each), 1)
+    while rises and 2 ** len(trials) <= most:
+        alike = msgspec.structs.replace(fleet, replicas=2 ** len(trials), sharing=2 ** len(trials))
+        known = search.values.get(alike.title) if search.question.load.each else None
         values = (known or [simulated(search.scenario(alike, Load(each=each)))])[0]
-        rates[count] = values["rounds_per_s"]
-        tokens.append(values["throughput"] / count)
-        rises = rates[count] > (1 + INDIFFERENT) * rates.get(count // 2, 0.0)
-    most = max(rates, key=lambda count: rates[count])
-    full = f"{'is at least' if rises else '='} {math.ceil(rates[most] / max(rates[1], 1e-9))} ({rates[most]:.4g} "
-    full += f"rounds/s with {most} targets over {rates[1]:.4g} with one); tokens/s a target with "
-    plain = [row.tokens_per_s / row.targets for row in rows if not row.depth and row.target == fleet.candidate.target]
-    late = "decodes a token without it" if fleet.late == "decode" else "waits for it"
-    full += f"{', '.join(map(str, rates))} targets: {', '.join(f'{rate:.0f}' for rate in tokens)}"
-    full += "".join(f"; {rate:.0f} without speculation" for rate in plain)
-    full += ": its drafts gain nothing" * (max(tokens) <= (1 + INDIFFERENT) * max(plain, default=0.0))
-    takes = "one request" if isinstance(fleet.candidate.base.drafters.group, One) else "all that wait"
-    said = f"simulated at depth {fleet.depth}; a pass of the drafter takes {takes}; a request with a late draft {late}"
-    yield f"carries: one {fleet.candidate.name}, {each} in flight at each target: N_full {full} ({said})"
+        rises = all(values["rounds_per_s"] > (1 + INDIFFERENT) * fewer["rounds_per_s"] for fewer in trials.values())
+        trials[alike.replicas] = values
+    tokens = {count: values["throughput"] / count for count, values in trials.items()}
+    said = f"tokens/s a target: {', '.join(f'{rate:.0f} with {count}' for count, rate in tokens.items())} targets"
+    for rate in plain:
+        faster = max((count for count in tokens if tokens[count] > (1 + INDIFFERENT) * rate), default=0)
+        said += f", {rate:.0f} without speculation: drafts gain {f'up to {faster}' if faster else 'nothing'}"
+    drafts, passes_s = ([values[name] for values in trials.values()] for name in ("rounds_per_s", "service_s"))
+    full = f"above {max(trials)}" if rises else str(math.ceil(max(drafts) / max(drafts[0], 1e-9)))
+    takes = "one request takes" if isinstance(fleet.candidate.base.drafters.group, One) else "all that wait share"
+    passes = f"{takes} a pass, of {1e3 * min(passes_s):.3g} to {1e3 * max(passes_s):.3g} ms"
+    return f"{said}; N_full {full}, as {passes} (simulated, depth {fleet.depth}, {fleet.late} late drafts)"
+
+
+def _round(search: Simulations, fleet: Deployment) -> str:
+    """Say how long a round takes; with a drafter elsewhere what it consists of, and how many drafts come too late."""
+    mean, named = search.sample(fleet).mean, fleet.candidate.name
+    if not fleet.drafters:
+        return f"{1e3 * mean('tpot_s') * mean('mean_acceptance_length'):.3g} ms with {named}"
+    named += f", {fleet.sharing} target{'s' * (fleet.sharing > 1)} a drafter"
+    if math.isnan(mean("communication_s")):
+        return f"no draft comes in time with {named}"
+    parts = {"drafting": mean("service_s"), "waiting for the drafter": mean("wait_s"), "link": mean("communication_s")}
+    parts["at the target"] = mean("round_s") - sum(parts.values())
+    said = " + ".join(f"{name} {1e3 * part:.3g}" for name, part in parts.items())
+    late = 1 - mean("rounds_per_s_per_target") * fleet.replicas / mean("rounds_per_s")
+    said += f", {late:.0%} of drafts too late" if fleet.late == "decode" else ""
+    return f"{1e3 * mean('round_s'):.3g} ms with {named} ({said})"
 
 
 def _edge(search: Simulations) -> str:

@@ -12,7 +12,7 @@ from specfleet.experiments.plan.candidates import unstated
 from specfleet.experiments.plan.commands import make_schedule, server_commands
 from specfleet.experiments.plan.deployments import Deployment
 from specfleet.experiments.plan.depths import Depths, depths_at, falling, schedule_lines, span
-from specfleet.experiments.plan.lines import HITS
+from specfleet.experiments.plan.lines import HITS, carried
 from specfleet.experiments.plan.ranges import LOWER, errors_of, ranges_of
 from specfleet.experiments.plan.search import Simulations
 from specfleet.experiments.plan.turns import turns
@@ -42,6 +42,7 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
         schedule = make_schedule(fleet.candidate, falling(depths))
         in_command = planned and not by_load[0][0].question.load.per_s
         yield from schedule_lines(fleet, schedule, 0 if in_command else None)
+    yield from (line for search, rows in by_load for line in carried(search, rows))
     yield from turns([search for search, _ in by_load])
     for method, (search, rows) in {_method(rows[0]): (search, rows) for search, rows in by_load}.items():
         at = ", ".join(span([rows[0].load for _, rows in run]) for run in runs if _method(run[0][1][0]) == method)

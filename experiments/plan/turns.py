@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
+from operator import itemgetter
 
 import msgspec
 
@@ -68,8 +69,8 @@ def by_acceptance(search: Simulations) -> Turn | None:
 def by_link(search: Simulations) -> Turn | None:
     """Return from how many targets on, and up to which link, a drafter elsewhere pays; None where none was asked for.
 
-    Equations, by as much as simulations correct them here, find the last such link. One simulation on that has the
-    last word: where it disagrees by more than SURE, the answer is no, or for this link alone if simulations pay here.
+    Equations, by as much as simulations correct them here, find the last such link. A simulation on that, of a
+    star also as planned, has the last word: beyond SURE the answer is no, or this link alone if simulations pay here.
     """
     question = search.question
     candidates = tuple(one for one in question.candidates if one.method == "apart")
@@ -113,16 +114,17 @@ def by_link(search: Simulations) -> Turn | None:
     paying = here or [one.fleet.sharing for one in (*kept, *at_edge) if one.fleet.drafters and score(one) <= least]
     few = f"from {min(paying)} target{'s' * (min(paying) > 1)} a drafter on, " if paying else ""
     says = "never, even on a link of 0 ms" if never else f"{'' if here else few}up to a link of {1e3 * 10**edge:.2g} ms"
-    best = [one.fleet for one in at_edge if apart and apart.is_slow and one.fleet.title == apart.title]
-    fleet = [*best, at_edge[0].fleet][0]
-    standing, excess = _checked(search, fleet, others[0])
+    best = [one.fleet for one in at_edge if apart and one.fleet.title == apart.title]
+    likely = [*best, at_edge[0].fleet][: 1 if apart and apart.is_slow else 2]
+    checked = [(fleet, *_checked(search, fleet, others[0])) for fleet in likely]
+    fleet, standing, excess = min(checked, key=itemgetter(2))
     name = f" with {fleet.candidate.place}" if "@" in fleet.candidate.place else ""
     agrees = not here if never else excess <= SURE
     if agrees:
         said = f"{few if here else ''}{says} (equations);"
     else:
         said = f"{few}on this link; by equations {says};" if here else f"no; by equations {says}, but"
-    return f"{said} a simulation on that link{name}: ", standing
+    return f"against {others[0].candidate.name}: {said} a simulation on that link{name}: ", standing
 
 
 def _checked(search: Simulations, fleet: Deployment, other: Deployment) -> tuple[str, float]:

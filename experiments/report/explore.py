@@ -88,8 +88,8 @@ def in_star(name: str) -> tuple[str, ...]:
     return (f"profile {name} in scenario star: {words}; depth{own} and lengths are star's unless --set states them",)
 
 
-def _refuse(scenario: Scenario, key: str | None, file: str, typed: dict[str, str]) -> None:
-    fixed = [key] if key else [key for key in FIXED if is_set(scenario, key)]
+def _refuse(scenario: Scenario, keys: list[str], file: str, typed: dict[str, str]) -> None:
+    fixed = keys[:1] or [key for key in FIXED if is_set(scenario, key)]
     if scenario.drafters.kind == "block":
         fixed.append("drafters.kind")  # the page draws a block beside the chain by whose times it is priced
     if any(changed(tier).keys() - {"first", "step"} for tier in scenario.drafters.tiers):

@@ -77,7 +77,8 @@ def explain(word: str) -> list[Entry]:
     sought = ENGINES_WORDS.get(sought, sought)
     matches = [entry for entry in entries if any(f".{name}".endswith(f".{sought}") for name in entry.names)]
     words = [one for one in entries if one.kind in ("word", "line of a plan")]
-    matches = matches or [one for one in words if sought.lower() in map(str.lower, one.names)]
+    spoken = {sought.lower(), sought.lower().replace("_", " ")}
+    matches = matches or [one for one in words if spoken & set(map(str.lower, one.names))]
     key, _, last = sought.rpartition(".")
     matches = matches or [entry for entry in entries if key and entry.kind == "policy" and last in entry.names]
     if all(entry.kind.endswith("key") for entry in matches):  # policies and models name their keys

@@ -160,6 +160,7 @@ def test_of_times_power_and_costs_the_least_is_best(quantity: str, unit: str, be
 
 def test_an_interval_that_begins_at_zero_says_its_upper_end() -> None:
     assert interval(Metric(1489.0, 0.0, 1771.0, "tokens/s")) == "up to 1771; needs more requests"
+    assert interval(Metric(1489.0, 271.0, 3829.0, "tokens/s")) == "271 .. 3829; needs more requests"
     assert interval(Metric(0.1, 0.0, 0.2, "s")) == "0 .. 0.2"  # a wait may be none
 
 

@@ -1,5 +1,6 @@
 """The equations equal the simulation of every star, and refuse every other fleet by its key."""
 
+import re
 from typing import Any
 
 import pytest
@@ -175,6 +176,16 @@ def test_other_fleets_are_refused_by_their_key(key: str, tables: dict[str, Any])
     with pytest.raises(InputError, match=f"one star of plain rounds, and {key} makes this another fleet; simulate it"):
         predict(of_tables(tables))
     assert analytic_values(of_tables(tables)) == {}
+
+
+def test_servers_of_a_plan_name_the_keys_of_a_star() -> None:
+    keys: dict[str, Any] = {"drafters.group": "batch", "verifiers.late": "decode", "workload.streams": 6}
+    servers = scenario_of("star", keys | {"verifiers.max_num_seqs": 8})
+    with pytest.raises(InputError, match="for one request at a time --set") as raised:
+        predict(servers)
+    star = {key: 0 if value == "0" else value for key, value in re.findall(r"--set (\S+)=(\S+)", str(raised.value))}
+    assert star.keys() == keys.keys()
+    assert predict(scenario_of(servers, star)).N_full == predict(scenario_of("star")).N_full
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_the_page_has_commands_for_questions_and_answers() -> None:
 @pytest.mark.slow
 def test_plan_of_targets_for_one_busy_drafter(tmp_path: Path) -> None:
     """And its fleet runs on this host, with the rounds that the scenario asks for, whatever their pace."""
-    plan = answer(COMMANDS[0], tmp_path, f"fleet, gives, runs, limit, {TURNS}, risk")
+    plan = answer(COMMANDS[0], tmp_path, f"fleet, gives, runs, limit, carries, rounds, {TURNS}, risk")
     assert plan.rule is not None
     assert 1 < plan.chosen.targets <= plan.rule.N_max
     assert run(COMMANDS[1], tmp_path)[0] == 0
@@ -87,7 +87,7 @@ def test_requests_that_come_by_themselves_which_fleet_is_cheapest(tmp_path: Path
 @pytest.mark.slow
 def test_which_device_should_draft_and_which_serves_the_target(tmp_path: Path) -> None:
     """And the page shows what the command prints."""
-    plan = answer(COMMANDS[4], tmp_path, f"fleet, gives, runs, limit, {TURNS}, risk")
+    plan = answer(COMMANDS[4], tmp_path, f"fleet, gives, runs, limit, carries, rounds, {TURNS}, risk")
     assert len({(row.method, row.target) for row in plan.best()}) == 2 * 3 + 2 + 2
     printed = " ".join(run(COMMANDS[4], tmp_path)[1].split())
     parts = [" ".join(part.split()) for part in SHOWN.split("\n...\n")]

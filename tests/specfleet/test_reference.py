@@ -101,7 +101,7 @@ FOUND = {
             "schedule": "schedule",
             "level": "level",
             "in flight": "in flight",
-            "In flight": "in flight",
+            "In_flight": "in flight",
             "dflash": "DFlash",
             "PARD": "PARD",
             "pard": "PARD",
@@ -115,7 +115,7 @@ FOUND = {
             "bonus token": "bonus token",
         }.items()
     },
-    **{line: {f"{line}: line of a plan"} for line in ("risk", "runs", "turns", "carries", "a drafter elsewhere pays")},
+    **{line: {f"{line}: line of a plan"} for line in ("runs", "turns", "carries", "rounds")},
     "skip": {"verifiers.late: scenario key"},
     "decode": {"verifiers.late: scenario key", "profile.decode: profile key"},
 }

@@ -63,7 +63,7 @@ METRICS = (
             "O", "O = N (E[l] + 1) / T_gamma", "StarSD, equation (11), with the bonus token"),
     Meaning("throughput_per_target", "tokens/s", "Tokens that one target commits in a second.",
             "O_i", "O_i = O / N", "StarSD, section 4.2"),
-    Meaning("rounds_per_s", "rounds/s", "Rounds that all drafters draft in a second; ahead, verifications.",
+    Meaning("rounds_per_s", "rounds/s", "Drafts of all drafters in a second, late ones too; ahead, verifications.",
             "R_q", "R_q = N / T_gamma", "StarSD, appendix C.1, with one round a target and iteration"),
     Meaning("rounds_per_s_per_target", "rounds/s", "Rounds that a target verifies in a second, on average.",
             "R_p", "R_p = 1 / T_gamma", "StarSD, appendix C.1, with one round a target and iteration"),
@@ -85,8 +85,8 @@ METRICS = (
             "", "T_wait + S + Z, and the drafter's steps before the draft", percentiles=True),
     Meaning("acceptance_length", "tokens/round", "Accepted draft tokens of a verification, not cut at a text's end.",
             "E[l(d)]", "E[l] = beta (1 - beta^d) / (1 - beta) for one beta", "StarSD, equations (2) and (3)"),
-    Meaning("mean_acceptance_length", "tokens/round", "Acceptance length with the bonus token, as vLLM counts. "
-            "vLLM leaves out rounds without a draft, which count as 1 here.",
+    Meaning("mean_acceptance_length", "tokens/round", "Acceptance length with the bonus token, as vLLM counts: "
+            "without tokens decoded while a draft is late. A round for which a rule drafts nothing counts as 1.",
             "E[l(d)] + 1", "(1 - beta^(d + 1)) / (1 - beta) for one beta"),
     Meaning("acceptance_rate", "share", "Accepted draft tokens over those drafted and verified; of trees, levels."),
     Meaning("power_w", "W", "Power of all devices by the profile and what each does; none where steps run at once."),
