@@ -241,12 +241,13 @@ def test_each_link_has_its_number_of_targets() -> None:
         assert said == [(str(rule.N_full), str(rule.N_max))]
 
 
-def test_another_method_wins_where_acceptance_turns_the_advice() -> None:
+@pytest.mark.parametrize("depths", ["4", "1,4"])
+def test_another_method_wins_where_acceptance_turns_the_advice(depths: str) -> None:
     """The same drafter elsewhere has the same acceptance, and does not win by it."""
     places = {"target": "llama-3.1-70b@4xh100", "draft": "llama-3.2-1b@l40s", "link": "1ms", "jobs": 1}
 
     def asked(acceptance: float) -> Plan:
-        return specfleet.plan("star", SMALL | {"drafters.depth": 4}, acceptance=acceptance, **places)
+        return specfleet.plan("star", SMALL, vary=f"drafters.depth={depths}", acceptance=acceptance, **places)
 
     found = asked(0.8)
     rival, by = re.findall("turns: (.*) wins if acceptance of llama-3.2-1b is lower by ([0-9.]+)", str(found.lines))[0]
