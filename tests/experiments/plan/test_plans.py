@@ -256,6 +256,14 @@ def test_another_method_wins_where_acceptance_turns_the_advice(depths: str) -> N
     assert after == rival == "no speculation"
 
 
+def test_a_limit_at_the_planned_load_is_the_planned_rate() -> None:
+    few = {"workload.prompt_tokens": 1000, "workload.new_tokens": 10, "drafters.depth": 2}
+    options: dict[str, Any] = {"draft": "llama-3.1-8b", "acceptance": ".8,.6", "in_flight": 1, "jobs": 1}
+    found = specfleet.plan(None, few, target="llama-3.1-70b@8xl40s", **options)
+    (per_s,) = re.findall(r"the devices' time, at ([\d.]+) requests/s with 1 at once", str(found.lines))
+    assert float(per_s) * 10 == pytest.approx(found.chosen.tokens_per_s, rel=0.02)
+
+
 @pytest.mark.parametrize("tokens_per_s", [400, 640])
 def test_goals_of_all_tokens_are_met_by_more_targets(tokens_per_s: int) -> None:
     keys = PAIR | {"cost": "h100=1,l4=50", "least": f"tokens_per_s={tokens_per_s}"}
