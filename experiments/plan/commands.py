@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
@@ -172,8 +173,10 @@ def make_schedule(candidate: Candidate, depths: Sequence[tuple[float, int]]) -> 
         return None
     ends = [max(int(math.sqrt(last * first)), 1) for last, (first, _) in zip(lasts, runs[1:], strict=False)]
     firsts, ends = [1, *(end + 1 for end in ends)], [*ends, candidate.base.verifiers.max_num_seqs]
-    table = [[first, end, depth] for first, end, (_, depth) in zip(firsts, ends, runs, strict=True) if first <= end]
-    return Schedule(table, [rows for rows, _ in depths])
+    spans = [[first, end, deep] for first, end, (_, deep) in zip(firsts, ends, runs, strict=True) if first <= end]
+    alike = [list(run) for _, run in groupby(spans, key=itemgetter(2))]  # others between them hold no whole number
+    table = [[run[0][0], *run[-1][1:]] for run in alike]
+    return Schedule(table, [rows for rows, _ in depths]) if len(table) > 1 else None
 
 
 def bench_command(fleet: Deployment, load: Load, scenario: Scenario) -> str:

@@ -12,7 +12,7 @@ import msgspec
 from specfleet.experiments.plan.candidates import SPLIT
 from specfleet.experiments.plan.commands import Schedule, make_schedule, speculative_config
 from specfleet.experiments.plan.deployments import MARGIN, Deployment, Estimate, Load, mean_request_s, requests_for
-from specfleet.experiments.plan.search import SEEDS, Simulations
+from specfleet.experiments.plan.search import LEAST, SEEDS, Simulations
 from specfleet.experiments.plan.trials import INDIFFERENT, simulated
 from specfleet.fleet.acceptance.models import AcceptanceModel, deepest, expected_committed
 from specfleet.fleet.scenario.resolve import resolve
@@ -157,7 +157,8 @@ def _simulated_s(search: Simulations, fleet: Deployment, load: Load) -> float:
 def tokens_per_s(fleet: Deployment, load: Load) -> float:
     """Simulate a closed loop."""
     in_flight = load.at_once(fleet.replicas)
-    return simulated(fleet.scenario(load, max(min(requests_for(in_flight), LOOK), 3 * in_flight)))["throughput"]
+    requests = max(min(requests_for(in_flight, LEAST[False]), LOOK), 3 * in_flight)
+    return simulated(fleet.scenario(load, requests))["throughput"]
 
 
 def schedule_lines(fleet: Deployment, schedule: Schedule | None, planned: int | None) -> list[str]:

@@ -9,11 +9,14 @@ from operator import itemgetter
 
 import msgspec
 
-from specfleet.experiments.plan.deployments import Deployment, Estimate, Question, estimates
+from specfleet.experiments.plan.deployments import Deployment, Estimate, Question, estimates, mean_request_s
+from specfleet.experiments.plan.depths import options_of
 from specfleet.experiments.plan.ranges import accepting
 from specfleet.experiments.plan.search import SAME_COST, Simulations, able
+from specfleet.experiments.plan.serving import load_curve
 from specfleet.experiments.plan.trials import simulated
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.times.profile import HardwareProfile
 
@@ -40,7 +43,7 @@ def by_acceptance(search: Simulations) -> Turn | None:
     """Return which other method wins, or that a goal is missed, and from which acceptance on; None where none does.
 
     The drafts of the best fleet's drafter pass less often, wherever it runs; without one, the next fleet's more often.
-    Slow fleets of that drafter are left out.
+    They are as long as is best then. Slow fleets of that drafter are left out.
     """
     best, others = search.best[0], [fleet for fleet in search.best[1:] if search.miss(fleet) <= 0]
     changed = next((fleet for fleet in (best, *others) if fleet.depth), None)
@@ -52,9 +55,14 @@ def by_acceptance(search: Simulations) -> Turn | None:
     def first(by: float) -> Deployment | None:
         varied, more = copy.copy(search), -by if best.depth else by
         varied.values = {fleet.title: search.values[fleet.title][:1] for fleet in fleets}
+        pairs = [(fleet, fleet) for fleet in fleets]  # as it may be, and as it is
         for fleet in (one for one in fleets if one.candidate.drafted_by == drafter):
-            varied.values[fleet.title] = [simulated(accepting(search.scenario(fleet), more))]
-        return None if not fleets[1:] and varied.miss(best) > 0 else min(fleets, key=varied.rank)
+            other = _at_best_depth(search, fleet, more)
+            for tried in [fleet, *[other] * (other != fleet)]:
+                pairs.append((tried, fleet))
+                varied.values[tried.title] = [simulated(accepting(search.scenario(tried), more))]
+        tried, fleet = min(pairs, key=lambda pair: varied.rank(pair[0]))
+        return None if not fleets[1:] and varied.miss(tried) > 0 else fleet
 
     if first(1.0) == best:
         return None
@@ -64,6 +72,16 @@ def by_acceptance(search: Simulations) -> Turn | None:
     wins = f"{rival.candidate.name}{elsewhere} wins" if rival else "a goal is missed"
     said = changed.candidate.name.partition(" on ")[0].partition("@")[0]
     return f"{wins} if acceptance of {said} is {'lower' if best.depth else 'higher'} by ", f"{by:.2f}"
+
+
+def _at_best_depth(search: Simulations, fleet: Deployment, more: float) -> Deployment:
+    """Return a fleet with the depth that equations say is best when its drafts pass so much more often."""
+
+    def request_s(one: Deployment) -> float:
+        curve = load_curve(resolve(accepting(search.scenario(one), more)), one.sharing)
+        return mean_request_s(curve, search.question.load, one.replicas)
+
+    return min((one.fleet for depth, one in options_of(search, fleet).items() if depth), key=request_s)
 
 
 def by_link(search: Simulations) -> Turn | None:

@@ -67,6 +67,14 @@ def test_commands_have_one_depth_for_every_batch() -> None:
     assert make_schedule(head, BY_LOAD[:2]) is None
 
 
+def test_neighbouring_spans_of_a_schedule_differ() -> None:
+    (_, head) = candidates(TARGET, HEAD)
+    schedule = make_schedule(head, [(0.05, 2), (0.34, 3), (0.9, 2), (2.7, 2), (7.0, 0)])
+    assert schedule is not None
+    assert schedule.table == [[1, 4, 2], [5, 1024, 0]]
+    assert make_schedule(head, [(0.05, 2), (0.34, 3), (0.9, 2)]) is None
+
+
 def test_acceptance_falls_at_every_position() -> None:
     star = scenario_of("star", {"drafters.depth": 3, "acceptance": {"model": "geometric", "beta": 0.7}})
     lower = accepting(star, -0.1).acceptance

@@ -257,18 +257,27 @@ def test_each_link_has_its_number_of_targets() -> None:
         assert said == [(str(rule.N_full), str(rule.N_max))]
 
 
-def test_another_method_wins_where_acceptance_turns_the_advice() -> None:
+@pytest.mark.parametrize("depths", ["4", "1,4"])
+def test_another_method_wins_where_acceptance_turns_the_advice(depths: str) -> None:
     """The same drafter elsewhere has the same acceptance, and does not win by it."""
     places = {"target": "llama-3.1-70b@4xh100", "draft": "llama-3.2-1b@l40s", "link": "1ms", "jobs": 1}
 
     def asked(acceptance: float) -> Plan:
-        return specfleet.plan("star", SMALL | {"drafters.depth": 4}, acceptance=acceptance, **places)
+        return specfleet.plan("star", SMALL, vary=f"drafters.depth={depths}", acceptance=acceptance, **places)
 
     found = asked(0.8)
     rival, by = re.findall("turns: (.*) wins if acceptance of llama-3.2-1b is lower by ([0-9.]+)", str(found.lines))[0]
     before, after = (asked(0.8 - float(by) + more).chosen.method for more in (0.02, -0.02))
     assert before == found.chosen.method
     assert after == rival == "no speculation"
+
+
+def test_a_limit_at_the_planned_load_is_the_planned_rate() -> None:
+    few = {"workload.prompt_tokens": 1000, "workload.new_tokens": 10, "drafters.depth": 2}
+    options: dict[str, Any] = {"draft": "llama-3.1-8b", "acceptance": ".8,.6", "in_flight": 1, "jobs": 1}
+    found = specfleet.plan(None, few, target="llama-3.1-70b@8xl40s", **options)
+    (per_s,) = re.findall(r"the devices' time, at ([\d.]+) requests/s with 1 at once", str(found.lines))
+    assert float(per_s) * 10 == pytest.approx(found.chosen.tokens_per_s, rel=0.02)
 
 
 @pytest.mark.parametrize("tokens_per_s", [400, 640])
