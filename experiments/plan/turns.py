@@ -76,12 +76,10 @@ def by_acceptance(search: Simulations) -> Turn | None:
 
 def _at_best_depth(search: Simulations, fleet: Deployment, more: float) -> Deployment:
     """Return a fleet with the depth that equations say is best when its drafts pass so much more often."""
-
-    def request_s(one: Deployment) -> float:
-        curve = load_curve(resolve(accepting(search.scenario(one), more)), one.sharing)
-        return mean_request_s(curve, search.question.load, one.replicas)
-
-    return min((one.fleet for depth, one in options_of(search, fleet).items() if depth), key=request_s)
+    options = [one.fleet for depth, one in options_of(search, fleet).items() if depth]
+    curves = [load_curve(resolve(accepting(search.scenario(one), more)), one.sharing) for one in options]
+    times_s = [mean_request_s(curve, search.question.load, fleet.replicas) for curve in curves]
+    return options[times_s.index(min(times_s))]
 
 
 def by_link(search: Simulations) -> Turn | None:
