@@ -13,14 +13,15 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.positions import positions_of
 from specfleet.fleet.hardware.profile import beside, estimated_profile, placed_of
 from specfleet.fleet.hardware.shipped import engine_of, shape_of
+from specfleet.fleet.hardware.words import FOUND, MTP, shape_of_drafter
 from specfleet.fleet.scenario.arrivals import Poisson, Trace
 from specfleet.fleet.scenario.lengths import Between, mean_tokens
-from specfleet.fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload
+from specfleet.fleet.scenario.scenario import FINDING, DraftKind, Drafters, Scenario, Verifiers, Workload
 from specfleet.fleet.scenario.shared import SharedPrompts
 from specfleet.fleet.times.effects import IdleEffect
 from specfleet.fleet.times.mixed import drafting_s, pass_s
 from specfleet.fleet.times.overhead import Overhead
-from specfleet.fleet.times.profile import POSITIONS, STEPS, HardwareProfile
+from specfleet.fleet.times.profile import POSITIONS, STEPS, HardwareProfile, Server
 from specfleet.fleet.times.station_times import DrafterTimes, VerifierTimes
 from specfleet.fleet.times.step import Member, Step, StepKind
 from specfleet.fleet.times.step_time import StepTime
@@ -31,7 +32,7 @@ ROUNDED = 0.05  # share by which whole requests in flight miss the observed, fro
 FAR = 2.0  # factor between a measured round and its estimate, from which a note asks for the device
 DEEPER = 16  # tokens of the deepest draft that the lengths of a text leave room for
 WAITED, ROOM = 0.05, 0.8  # requests that wait for each that runs; share of the KV cache below which it has room
-LOOKUP, MOST_TOKENS, MOST_ROWS = "lookup", 10**7, 10**4
+MOST_TOKENS, MOST_ROWS = 10**7, 10**4
 MET = "so that the measured round is met (fitted)"
 SETTINGS = ("max_num_seqs", "max_num_batched_tokens", "kv_tokens")
 
@@ -87,16 +88,16 @@ def inferred_profile(load: Load, engine: str = "vllm", drafts: tuple[int, int] =
     )
 
 
-def fitted(profile: HardwareProfile, recording: Recording, engine: str) -> tuple[HardwareProfile, str]:
-    """Return an estimated profile that meets the measured round, and how, in words; as it is without one.
+def fitted(profile: HardwareProfile, recording: Recording, server: Server) -> HardwareProfile:
+    """Return a server's estimated profile that meets the measured round, and says how; as it is without one.
 
     A longer round than the estimate's lengthens the drafts: their host time differs by an engine's version. Otherwise
     all steps take the same factor. docs/readers/README.md has the rounds of published servers that decided it.
     """
     load = recording.load
     if load is None or not (round_s := load.round_s):
-        return profile, ""
-    target_s, draft_s = _rounds(profile, recording, load, engine).tolist()
+        return profile
+    target_s, draft_s = _rounds(profile, recording, load, server.engine).tolist()
     factor = times = round_s / (target_s + draft_s)
     if of_drafts := draft_s > 0 and times > 1:
         factor = (round_s - target_s) / draft_s
@@ -110,7 +111,8 @@ def fitted(profile: HardwareProfile, recording: Recording, engine: str) -> tuple
         left_s = load.ttft_s.mean - load.prefill_s.mean - load.waiting / load.requests_per_s
         request_s = min(request_s, max(left_s, 0.0))
         sources["request_s"] += "; at most TTFT less queue and prefill (inferred)"
-    return msgspec.structs.replace(profile, sources=sources, request_s=request_s, **steps), how
+    server = msgspec.structs.replace(server, fit=how, slower=dict.fromkeys(steps, factor))
+    return msgspec.structs.replace(profile, server=server, sources=sources, request_s=request_s, **steps)
 
 
 def _rounds(profile: HardwareProfile, recording: Recording, load: Load, engine: str) -> NDArray[np.float64]:
@@ -158,13 +160,18 @@ def estimated(target: str, draft: str, recording: Recording, engine: str, fit: b
     """
     placed, speculates = placed_of(target, engine), recording.counts is not None
     if speculates and not draft:
-        raise InputError("--target of a server that speculates: needs --draft MODEL, or --draft lookup, beside it")
+        raise InputError("--target of a server that speculates: needs --draft MODEL, lookup or suffix, beside it")
     if draft and not speculates:
         raise InputError(f"--draft {draft}: the record shows a server without speculation; leave it out")
-    profile = estimated_profile(placed, beside(placed, shape_of(draft)) if draft not in ("", LOOKUP) else None)
-    if draft == LOOKUP:  # on the host, while the device works
+    shape = shape_of_drafter(draft, placed.shape) if draft else None
+    server = Server(target, draft, engine, recording.model)
+    profile = msgspec.structs.replace(
+        estimated_profile(placed, beside(placed, shape) if shape else None), server=server
+    )
+    if draft in FOUND:  # on the host, while the device works
         profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
-    profile, how = fitted(profile, recording, engine) if fit else (profile, "")
+    profile = fitted(profile, recording, server) if fit else profile
+    how = profile.server.fit if profile.server else ""
     load, role, known = recording.load, f"{POSITIONS} drafter ", profile.provenance
     text = sum(_high(spread) for spread in (load.prompt_tokens, load.new_tokens) if spread) if load and draft else 0
     past = {key: most for key, most in known.items() if key.startswith(role) and 0 < int(most) < text}  # vLLM #24662
@@ -175,9 +182,17 @@ def estimated(target: str, draft: str, recording: Recording, engine: str, fit: b
     return (msgspec.structs.replace(profile, provenance=kept), what), notes
 
 
+def kind_of(draft: str) -> DraftKind:
+    """Return the kind of a drafter by its name."""
+    if draft in FINDING:
+        return draft
+    shape = None if draft == MTP else shape_of(draft)
+    return "eagle" if shape is None else "block" if shape.block else "eagle" if shape.head else "model"
+
+
 def with_again(load: Load, draft: str) -> Load:
     """Return a load whose prefix hits lack the block that a head computes again, if the drafter is one."""
-    is_head = draft not in ("", LOOKUP) and shape_of(draft).head
+    is_head = draft not in ("", *FOUND) and (draft == MTP or bool(shape_of(draft).head))
     return msgspec.structs.replace(load, again=BLOCK) if is_head else load
 
 
@@ -231,8 +246,7 @@ def served(made: Scenario, load: Load, engine: str, draft: str, trace: str) -> t
     replace = msgspec.structs.replace
     kind = made.drafters.kind
     if draft:
-        shape = None if draft == LOOKUP else shape_of(draft)
-        kind = "lookup" if shape is None else "block" if shape.block else "eagle" if shape.head else "model"
+        kind = kind_of(draft)
     drafters = replace(made.drafters, place="target", kind=kind) if made.acceptance else Drafters(count=0)
     settings = {name: value for name in SETTINGS if (value := getattr(load, name)) is not None}
     workload, said = _workload(load, made.workload, trace)

@@ -53,7 +53,7 @@ def read_vllm_metrics(files: Sequence[Path], seconds: float | None = None) -> Re
     if counts is None and load is None:
         lacks = f"{PREFIX}drafts_total, which a server with speculative decoding reports, and a load"
         raise InputError(f"{', '.join(map(str, files))}: lacks {lacks}")
-    return Recording(source="vLLM's Prometheus metrics", counts=counts, load=load)
+    return Recording(source="vLLM's Prometheus metrics", counts=counts, load=load, model=model)
 
 
 def _model(files: Sequence[Path], scrapes: Sequence[Sequence[Sample]]) -> str:

@@ -21,6 +21,7 @@ from specfleet.experiments.plan.loads import lines_by_load, other_command, rows_
 from specfleet.experiments.plan.search import Simulations, find
 from specfleet.experiments.plan.texts import read_budget, read_in_flight, read_rates
 from specfleet.experiments.sweep.sweep import Vary, vary_of
+from specfleet.fleet.acceptance.models import PerPosition, continued
 from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.text import read_toml
@@ -36,6 +37,8 @@ from specfleet.fleet.scenario.writing import changed
 from specfleet.fleet.times.labels import basis_of
 from specfleet.fleet.times.profile import HardwareProfile
 
+TIMES = "times of {}: {}; of other ways to draft by the same factor (assumed)"
+FURTHER = "acceptance of {} beyond position {}: extrapolated at the constant rate of the same mean"
 MOST = int(MAX_IN_FLIGHT / FACTORS[0])  # requests in flight
 ROWS = requests_for(MOST)  # of a file of lengths, at most: as many as requests of a simulation
 BURSTS = "burstiness: the equations that choose what is simulated know the mean rate alone; simulations decide"
@@ -99,13 +102,20 @@ def plan(
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs = {jobs}: needs a whole number from 1")
     base = scenario_of("star" if scenario is None else scenario, changes, **keys)
-    targets, budget = _texts(target), read_budget(devices) if devices else None
+    targets, drafts, budget = _texts(target), _texts(draft), read_budget(devices) if devices else None
+    server = getattr(base.profile, "server", None) or None
+    if server and not (targets or budget):
+        targets, drafts = (server.target,), (*filter(None, [server.draft]), *drafts)
     if scenario is None and targets and base.acceptance == scenario_of("star").acceptance:
         base = msgspec.structs.replace(base, acceptance=None)  # a star's is an example
     if budget is not None and len(targets) != 1:
         raise InputError("--devices: plans for one target; give one --target MODEL")
-    if (draft or devices) and not targets:
-        raise InputError("--draft: give --target, too, MODEL@DEVICE")
+    if drafts and not targets:
+        raise InputError("--draft: give --target, too, MODEL@DEVICE, or a scenario that `import --target` wrote")
+    further = [] if server is None else [TIMES.format(server.target, server.fit)] * bool(server.fit)
+    if server and isinstance(known := base.acceptance, PerPosition):
+        base = msgspec.structs.replace(base, acceptance=continued(known))
+        further.append(FURTHER.format(server.draft, len(known.reached())))
     content: dict[str, Any] = {}
     for part in (changes or (), keys):
         apply_changes(content, part, "plan")
@@ -125,13 +135,15 @@ def plan(
     goals = read_goals(base, _texts(slo), _texts(least))
     drafters, replicas = (tuple(wanted.pop(key, ())) for key in COUNTS)
     asked = Asked(
-        scenario=_with_load(base, serving), targets=targets, drafts=_texts(draft), link=link,
+        scenario=_with_load(base, serving), server=server, settings=frozenset(given) if server else stated,
+        targets=targets, drafts=drafts, link=link,
         acceptance=_texts(f"{acceptance:g}" if isinstance(acceptance, float) else acceptance), cost=_texts(cost),
         devices=budget, serving=serving, given=stated,
         costs_decide=any(Question((), load, goals, budget).aim != "time" for load in loads),
         depths=tuple(wanted.pop(DEPTH, ())), vary=wanted,
     )  # fmt: skip
     candidates, unit, notes = make_candidates(asked)
+    notes = [*further, *notes]
     candidates = _drafting_at(given.get(PLACE), candidates) if targets else candidates
     if serving and scenario is not None and base.verifiers.max_num_seqs == 1 and LIMIT not in given:
         notes.append(f"{LIMIT} = 1 of the scenario is a star's; servers have vLLM's limit; --set {LIMIT}=1 keeps it")
@@ -309,6 +321,7 @@ def _title(asked: Asked, loads: Sequence[Load]) -> str:
     prompt, answer = mean_lengths(asked.scenario.workload)
     budget = ", ".join(f"{count} x {kind}" for kind, count in (asked.devices or {}).items())
     what = " or ".join(asked.targets) or f"scenario {asked.scenario.name}"
+    what = f"server {asked.scenario.name}, {what}" if asked.server else what
     on = f" on {budget}" if budget else ""
     at = ", ".join([*(load.text.partition(" ")[0] for load in loads[:-1]), loads[-1].text])
     about_answers = f"answers of {'about ' if asked.serving else ''}{answer:.0f}"

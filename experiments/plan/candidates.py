@@ -19,9 +19,9 @@ from specfleet.fleet.errors import InputError, MisfitError
 from specfleet.fleet.hardware.one_pass import LONGEST
 from specfleet.fleet.hardware.passes import Placed, precisions_of
 from specfleet.fleet.hardware.profile import beside, devices_in, estimated_profile, misfit, placed_of
-from specfleet.fleet.hardware.shape import ModelShape, mtp_of
+from specfleet.fleet.hardware.shape import ModelShape
 from specfleet.fleet.hardware.shipped import device_of, shape_of
-from specfleet.fleet.hardware.words import FOUND, MTP, drafter_named
+from specfleet.fleet.hardware.words import FOUND, MTP, drafter_named, shape_of_drafter
 from specfleet.fleet.policies.group import AllWaiting, One
 from specfleet.fleet.policies.order import Fifo
 from specfleet.fleet.scenario.conflicts import unused_keys
@@ -30,7 +30,7 @@ from specfleet.fleet.scenario.prefill import Prefill
 from specfleet.fleet.scenario.reading import change_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Drafters, Scenario, Verifiers
-from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.profile import HardwareProfile, Server
 from specfleet.fleet.times.step_time import LinkTime, StepTime
 
 Method = Literal["none", "lookup", "suffix", "head", "block", "beside", "apart"]
@@ -58,6 +58,7 @@ class Candidate(msgspec.Struct, frozen=True):
     - `target`, `place`: MODEL@DEVICE of target and drafter elsewhere; of a scenario's own stations their role alone.
     - `drafter`: the model that drafts; `placed`: where.
     - `stated`: limits of a server that the user states.
+    - `served`: the running server's model, by its name there; commands leave its options alone.
     - `accepted`: what a published acceptance is, and its source.
     - `shared_with`: of an acceptance that was stated without a name, its first drafter, a model if there is one.
     """
@@ -73,6 +74,7 @@ class Candidate(msgspec.Struct, frozen=True):
     drafter: str = ""
     placed: Placed | None = None
     stated: frozenset[str] = frozenset()
+    served: str = ""
     accepted: str = ""
     shared_with: str = ""
 
@@ -91,9 +93,12 @@ class Asked(msgspec.Struct, frozen=True):
     - `serving`: whether targets are servers, with vLLM's limits, and not StarSD's, which have one request each.
     - `costs_decide`: whether costs choose among fleets.
     - `depths`: to try, () for all; `vary`: values of further keys.
+    - `server`: that the scenario's times are of; `settings`: its keys that commands print.
     """
 
     scenario: Scenario
+    server: Server | None = None
+    settings: frozenset[str] = frozenset()
     targets: tuple[str, ...] = ()
     drafts: tuple[str, ...] = ()
     acceptance: tuple[str, ...] = ()
@@ -114,7 +119,8 @@ def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
     on its devices.
     """
     parts = [draft.partition("@") for draft in asked.drafts]
-    drafts = tuple("".join((drafter_named(model, asked.targets), *place)) for model, *place in parts)
+    named = ("".join((drafter_named(model, asked.targets), *place)) for model, *place in parts)
+    drafts = tuple(dict.fromkeys(named))
     asked = msgspec.structs.replace(asked, drafts=drafts)
     accepted = texts.acceptance_by_drafter(asked.acceptance, drafts)
     is_shared = "" in accepted and not isinstance(accepted[""], Wanted)
@@ -202,7 +208,7 @@ def _placed(asked: Asked, accepted: Mapping[str, Stated]) -> tuple[list[Candidat
     drafts, targets, reasons = tuple(_draft_places(asked)), dict[str, Placed](), dict[str, InputError]()
     for place in _target_places(asked):
         try:
-            targets[place] = placed_of(place)
+            targets[place] = placed_of(place, _server_at(asked, place).engine)
         except InputError as error:
             reasons[place] = error
     if not targets:
@@ -230,19 +236,19 @@ def _at(
     """Yield the candidates for a target at its place, and why drafters do not fit there."""
 
     def made(name: str, method: Method, drafter: Placed | None = None, model: str = "", where: str = "") -> Candidate:
-        profile = estimated_profile(target, drafter)
-        if method in FOUND:  # on the host, while the device works
-            profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
         drafted_by = "" if method == "none" else model or method
-        of_drafts, source = texts.acceptance_at(drafted_by, accepted, asked.scenario.acceptance, target, drafter)
+        profile, usual = _times(asked, place, target, drafter, drafted_by), asked.scenario.acceptance
+        if asked.server and drafted_by != asked.server.draft:  # it was measured of one drafter
+            usual = None
+        of_drafts, source = texts.acceptance_at(drafted_by, accepted, usual, target, drafter)
         base, block = _base(asked, method, profile, target, of_drafts), drafter.shape.block if drafter else 0
         if not (asked.serving or base.verifiers.prefix_cache or KV_KEYS & asked.given) and succeeds(resolve, base):
             # For one request, which is all: the loop of stars knows no cache.
             base = msgspec.structs.replace(base, profile=msgspec.structs.replace(profile, kv=None))
         depths = _depths(asked, method, of_drafts, block)
-        stated = frozenset(key.removeprefix("verifiers.") for key in asked.given)
-        costs = prices[place], prices.get(where, 0.0)
-        return Candidate(name, method, base, depths, *costs, place, where, model, drafter, stated, source)
+        stated = frozenset(key.removeprefix("verifiers.") for key in asked.settings)
+        costs, served = (prices[place], prices.get(where, 0.0)), _server_at(asked, place).model
+        return Candidate(name, method, base, depths, *costs, place, where, model, drafter, stated, served, source)
 
     yield made("no speculation", "none")
     on_target = set[str]()
@@ -263,10 +269,29 @@ def _at(
             yield error
 
 
+def _server_at(asked: Asked, place: str) -> Server:
+    """Return the server that runs at a place; one without a fit, and without a name, where none does."""
+    return asked.server if asked.server and asked.server.target == place else Server(place)
+
+
+def _times(asked: Asked, place: str, target: Placed, drafter: Placed | None, drafted_by: str) -> HardwareProfile:
+    """Return estimated times; of a server that runs there the scenario's, and of its other ways to draft, what is
+    estimated by the same factors."""
+    profile, server, known = estimated_profile(target, drafter), _server_at(asked, place), asked.scenario.profile
+    if drafted_by in FOUND:  # on the host, while the device works
+        profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
+    if server is not asked.server or not isinstance(known, HardwareProfile):
+        return profile
+    if drafted_by == server.draft and drafted_by:
+        return known
+    steps = {name: getattr(profile, name).slowed(factor) for name, factor in server.slower.items()}
+    return msgspec.structs.replace(profile, request_s=min(profile.request_s, known.request_s), **steps)
+
+
 def _on_target(text: str, place: str, target: Placed) -> Placed | None:
     """Return a drafter on its target's device, on as many of them as NxDEVICE states; None for what is found."""
     model, _, where = text.rpartition("@") if "@" in text else (text, "", "")
-    shape = None if model in FOUND else mtp_of(target.shape) if model == MTP else shape_of(model)
+    shape = shape_of_drafter(model, target.shape)
     (kind, count), (own, parallel) = devices_in(text), devices_in(place)
     is_split = bool(where) and where.partition(":")[0] != kind
     if (shape is None or shape.head) and where and (kind != own or (is_split and count != parallel)):

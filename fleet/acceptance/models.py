@@ -277,6 +277,14 @@ def rate_of_mean(tokens: float, depth: int) -> float:
     return high
 
 
+def continued(model: PerPosition) -> PerPosition:
+    """Return acceptance by position twice as deep; further tokens pass at the constant rate of the same mean."""
+    reached = model.reached()
+    rate = rate_of_mean(1 + float(reached.sum()), len(reached))
+    further = reached[-1] * rate ** np.arange(1, len(reached) + 1)
+    return PerPosition(survival=(*map(float, reached), *map(float, further)))
+
+
 class Sampler:
     """Draws the acceptance lengths of a run's sessions; a request's lengths do not depend on the order of draws.
 
