@@ -17,7 +17,7 @@ from specfleet.experiments.plan.deployments import LARGE, Deployment, Load, Ques
 from specfleet.experiments.plan.depths import FACTORS, MAX_IN_FLIGHT, speculate
 from specfleet.experiments.plan.goals import read_goals
 from specfleet.experiments.plan.lines import lines_of
-from specfleet.experiments.plan.loads import lines_by_load, other_command, rows_at_once
+from specfleet.experiments.plan.loads import lines_by_load, other_command
 from specfleet.experiments.plan.search import Simulations, find
 from specfleet.experiments.plan.texts import read_budget, read_in_flight, read_rates
 from specfleet.experiments.sweep.sweep import Vary, vary_of
@@ -196,8 +196,8 @@ def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool
         if first.winner is not None and serving and "@" in best.candidate.target:
             measure = bench_command(best, first.question.load, chosen[0])
             load = first.question.load.text + f" over {best.replicas} targets" * (best.replicas > 1)
-            asked = best.candidate, best.depth, rows_at_once(first, rows[0]), load, schedule
-            commands = (*server_commands(*asked), *other_command(first, rows[0]), measure)
+            asked = best.candidate, best.depth, load, schedule
+            commands = (*server_commands(*asked), *other_command(first), measure)
     profile = best.candidate.base.profile
     assert isinstance(profile, HardwareProfile)
     return Plan(

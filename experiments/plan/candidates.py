@@ -58,7 +58,7 @@ class Candidate(msgspec.Struct, frozen=True):
     - `target`, `place`: MODEL@DEVICE of target and drafter elsewhere; of a scenario's own stations their role alone.
     - `drafter`: the model that drafts; `placed`: where.
     - `stated`: limits of a server that the user states.
-    - `served`: the running server's model, by its name there; commands leave its options alone.
+    - `server`: that runs there now; commands leave its options alone.
     - `accepted`: what a published acceptance is, and its source.
     - `shared_with`: of an acceptance that was stated without a name, its first drafter, a model if there is one.
     """
@@ -74,7 +74,7 @@ class Candidate(msgspec.Struct, frozen=True):
     drafter: str = ""
     placed: Placed | None = None
     stated: frozenset[str] = frozenset()
-    served: str = ""
+    server: Server | None = None
     accepted: str = ""
     shared_with: str = ""
 
@@ -208,7 +208,7 @@ def _placed(asked: Asked, accepted: Mapping[str, Stated]) -> tuple[list[Candidat
     drafts, targets, reasons = tuple(_draft_places(asked)), dict[str, Placed](), dict[str, InputError]()
     for place in _target_places(asked):
         try:
-            targets[place] = placed_of(place, _server_at(asked, place).engine)
+            targets[place] = placed_of(place, *([server.engine] if (server := _server_at(asked, place)) else []))
         except InputError as error:
             reasons[place] = error
     if not targets:
@@ -247,8 +247,8 @@ def _at(
             base = msgspec.structs.replace(base, profile=msgspec.structs.replace(profile, kv=None))
         depths = _depths(asked, method, of_drafts, block)
         stated = frozenset(key.removeprefix("verifiers.") for key in asked.settings)
-        costs, served = (prices[place], prices.get(where, 0.0)), _server_at(asked, place).model
-        return Candidate(name, method, base, depths, *costs, place, where, model, drafter, stated, served, source)
+        costs, server = (prices[place], prices.get(where, 0.0)), _server_at(asked, place)
+        return Candidate(name, method, base, depths, *costs, place, where, model, drafter, stated, server, source)
 
     yield made("no speculation", "none")
     on_target = set[str]()
@@ -269,9 +269,9 @@ def _at(
             yield error
 
 
-def _server_at(asked: Asked, place: str) -> Server:
-    """Return the server that runs at a place; one without a fit, and without a name, where none does."""
-    return asked.server if asked.server and asked.server.target == place else Server(place)
+def _server_at(asked: Asked, place: str) -> Server | None:
+    """Return the server that runs at a place now; None where none does."""
+    return asked.server if asked.server and asked.server.target == place else None
 
 
 def _times(asked: Asked, place: str, target: Placed, drafter: Placed | None, drafted_by: str) -> HardwareProfile:
@@ -280,7 +280,7 @@ def _times(asked: Asked, place: str, target: Placed, drafter: Placed | None, dra
     profile, server, known = estimated_profile(target, drafter), _server_at(asked, place), asked.scenario.profile
     if drafted_by in FOUND:  # on the host, while the device works
         profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
-    if server is not asked.server or not isinstance(known, HardwareProfile):
+    if server is None or not isinstance(known, HardwareProfile):
         return profile
     if drafted_by == server.draft and drafted_by:
         return known

@@ -71,12 +71,12 @@ class Schedule(NamedTuple):
 
 
 def server_commands(
-    candidate: Candidate, depth: int, in_flight: int, load: str = "the planned load", schedule: Schedule | None = None
+    candidate: Candidate, depth: int, load: str = "the planned load", schedule: Schedule | None = None
 ) -> tuple[str, ...]:
-    """Return vLLM's and SGLang's command for a method at a depth, with so many requests in flight, as simulated.
+    """Return vLLM's and SGLang's command for a method at a depth, with the limits that were simulated.
 
     A line where no server runs it. SGLang's scheduler differs from vLLM's, so its times do. `load`: in words.
-    `schedule`: depths by load, which SGLang has for heads alone.
+    `schedule`: depths by load, which SGLang has for heads alone. A running server keeps its own limits.
     """
     if candidate.method == "apart":
         return (ELSEWHERE,)
@@ -89,18 +89,22 @@ def server_commands(
         return (f"vLLM and SGLang split a drafter as its target; {why}",)
     limits = candidate.base.verifiers
     deepest = schedule.deepest if schedule else depth
-    rows = min(in_flight, limits.max_num_seqs, limits.max_num_batched_tokens)  # a step has a token for each at least
-    if "max_num_seqs" in candidate.stated:
-        rows = min(limits.max_num_seqs, limits.max_num_batched_tokens)
-    names = _names(candidate, f"let {rows} run at once of {load}" if rows < in_flight else f"as planned for {load}")
+    rows = min(limits.max_num_seqs, limits.max_num_batched_tokens)  # a step has a token for each at least
+    names = _names(candidate, "and other options as your server has them" if candidate.server else f"limits as planned for {load}")
     # The model's own limit may exceed the cache.
     longest = -(-(read_lengths(candidate.base.workload).longest_text + deepest + 1) // ROUND) * ROUND
     room = limits.kv_tokens // limits.kv_block_size * limits.kv_block_size
     longest = min(longest, shape_of(model).positions or longest, room or longest)
-    vllm = ["vllm serve", *_options(candidate, "", "--tensor-parallel-size", "fp8"), f"--max-model-len {longest}"]
-    vllm.append(f"--max-num-seqs {rows} --max-num-batched-tokens {limits.max_num_batched_tokens}")
+    vllm = ["vllm serve", *_options(candidate, "", "--tensor-parallel-size", "fp8")]
     sglang = ["python -m sglang.launch_server", *_options(candidate, "--model-path ", "--tp", "fp8_e5m2")]
-    sglang.append(f"--context-length {longest} --max-running-requests {rows}")
+    options = {
+        "max_model_len": (f"--max-model-len {longest}", f"--context-length {longest}"),
+        "max_num_seqs": (f"--max-num-seqs {rows}", f"--max-running-requests {rows}"),
+        "max_num_batched_tokens": (f"--max-num-batched-tokens {limits.max_num_batched_tokens}",),
+    }
+    for option, *other in (options[name] for name in options if name in candidate.stated or not candidate.server):
+        vllm.append(option)
+        sglang += other
     served = _served(candidate)
     lines = [[*vllm, *served[0]], [*sglang, *served[1]]]
     needs = ["# ", "# "]
@@ -183,8 +187,8 @@ def bench_command(fleet: Deployment, load: Load, scenario: Scenario) -> str:
     With prefill servers it measures their router, with the whole load.
     Acceptance depends on the prompts, so speculation is measured with the user's own, not with random ones.
     """
-    model, workload = fleet.candidate.target.rpartition("@")[0], scenario.workload
-    served = _checkpoint(model, _published_in(fleet.candidate))
+    workload = scenario.workload
+    served = _served_model(fleet.candidate)
     replicas = 1 if fleet.prefills else fleet.replicas
     prompt, answer = mean_lengths(workload)
     rate = f"--max-concurrency {-(-load.at_once(replicas) // replicas)}"
@@ -241,12 +245,18 @@ def _checkpoint(model: str, precisions: str = "") -> str:
     return named[1] if named and not precisions else "-".join(["PATH_OF", model, *precisions.split(", ")]).rstrip("-")
 
 
+def _served_model(candidate: Candidate) -> str:
+    """Return the target's model as servers take it: by its name at a running one, else its checkpoint."""
+    running = candidate.server.model if candidate.server else ""
+    return running or _checkpoint(candidate.target.rpartition("@")[0], _published_in(candidate))
+
+
 def _options(candidate: Candidate, flag: str, parallel: str, cache: str) -> list[str]:
     """Return a server's options for the model, the devices that share it, and precisions."""
-    model, _, where = candidate.target.rpartition("@")
+    where = candidate.target.rpartition("@")[2]
     kind, count = devices_in(candidate.target)
     return [
-        f"{flag}{quote(_checkpoint(model, _published_in(candidate)))}",
+        f"{flag}{quote(_served_model(candidate))}",
         *([f"{parallel} {count}"] if count > 1 else []),
         *(["--dtype half"] if "bf16" not in device_of(kind).compute else []),
         *(["--quantization fp8"] if "fp8" in where.split(":") and not _published_in(candidate) else []),
@@ -271,5 +281,6 @@ def _stated_limits(candidate: Candidate, engine: int) -> list[str]:
 
 def _names(candidate: Candidate, limits: str) -> str:
     """Say, in a comment of the shell, what the limits do, and that names of shipped shapes stand for checkpoints."""
-    shipped = {candidate.target.rpartition("@")[0], candidate.drafter} & shipped_models().keys()
+    is_known = candidate.server is not None and candidate.server.model
+    shipped = {"" if is_known else candidate.target.rpartition("@")[0], candidate.drafter} & shipped_models().keys()
     return f"limits {limits}{'; checkpoints have the planned sizes, put yours in their place' if shipped else ''}"
