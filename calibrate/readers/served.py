@@ -16,7 +16,7 @@ from specfleet.fleet.hardware.shipped import engine_of, shape_of
 from specfleet.fleet.hardware.words import FOUND, MTP, shape_of_drafter
 from specfleet.fleet.scenario.arrivals import Poisson, Trace
 from specfleet.fleet.scenario.lengths import Between, mean_tokens
-from specfleet.fleet.scenario.scenario import FINDING, DraftKind, Drafters, Scenario, Verifiers, Workload
+from specfleet.fleet.scenario.scenario import FINDING, Drafters, DraftKind, Scenario, Verifiers, Workload
 from specfleet.fleet.scenario.shared import SharedPrompts
 from specfleet.fleet.times.effects import IdleEffect
 from specfleet.fleet.times.mixed import drafting_s, pass_s
@@ -31,7 +31,7 @@ ENOUGH_BUSY = 0.8  # share of the time, below which requests arrive by themselve
 ROUNDED = 0.05  # share by which whole requests in flight miss the observed, from which they arrive by themselves
 FAR = 2.0  # factor between a measured round and its estimate, from which a note asks for the device
 DEEPER = 16  # tokens of the deepest draft that the lengths of a text leave room for
-WAITED, ROOM = 0.05, 0.8  # requests that wait for each that runs; share of the KV cache below which it has room
+WAITED, ROOM = 0.2, 0.8  # requests that wait for each that runs; share of the KV cache below which it has room
 MOST_TOKENS, MOST_ROWS = 10**7, 10**4
 MET = "so that the measured round is met (fitted)"
 SETTINGS = ("max_num_seqs", "max_num_batched_tokens", "kv_tokens")
@@ -49,6 +49,7 @@ def with_inferred_seqs(load: Load) -> Load:
         return load
     seqs = math.ceil(running / load.engines)
     note = f"max_num_seqs = {seqs} is inferred: {waiting:.3g} requests waited while {running:.3g} ran"
+    note += ": overloaded, so an unknown rate arrives" if waiting > running else ""
     return msgspec.structs.replace(load, max_num_seqs=seqs, notes=(*load.notes, note))
 
 
@@ -95,7 +96,7 @@ def fitted(profile: HardwareProfile, recording: Recording, server: Server) -> Ha
     all steps take the same factor. docs/readers/README.md has the rounds of published servers that decided it.
     """
     load = recording.load
-    if load is None or not (round_s := load.round_s):
+    if load is None or load.unfit or not (round_s := load.round_s):
         return profile
     target_s, draft_s = _rounds(profile, recording, load, server.engine).tolist()
     factor = times = round_s / (target_s + draft_s)
@@ -197,9 +198,12 @@ def with_again(load: Load, draft: str) -> Load:
 
 
 def is_open(load: Load) -> bool:
-    """Whether requests arrive by themselves: as said, or as idle times or a mean between whole numbers show."""
+    """Whether requests arrive by themselves: as said, or as idle times, a mean between whole numbers, or numbers unlike
+    it at the scrapes show; before and after a client's load there are none."""
     held, waits = load.in_flight or 0.0, (load.waiting or 0.0) > WAITED * (load.running or 0.0)
-    is_between = load.limit is None and not waits and abs(max(round(held), 1) - held) > ROUNDED * held > 0
+    is_unlike = any(number and abs(number - held) > max(ROUNDED * held, 1) for number in load.seen)
+    is_between = is_unlike or abs(max(round(held), 1) - held) > ROUNDED * held
+    is_between = is_between and load.limit is None and not waits and held > 0
     return load.limit == 0 or is_between or (load.busy_share is not None and load.busy_share < ENOUGH_BUSY)
 
 
@@ -264,7 +268,7 @@ def _workload(load: Load, recorded: Workload, trace: str) -> tuple[Workload, str
     if not recorded.lengths:
         fewest, most = REQUESTS
         prompt, new = _lengths(load)
-        requests = min(max(load.requests or 16 * in_flight, fewest), most)
+        requests = min(max(load.requests or 16 * in_flight, fewest), max(most, 4 * in_flight))
         shared = SharedPrompts(share=load.shared_share) if load.shared_share else None
         workload = Workload(requests=requests, prompt_tokens=prompt, new_tokens=new, shared=shared)
     if load.requests_per_s and is_open(load):

@@ -122,10 +122,11 @@ def _load(
     busy_s = steps / engines * gap_s.mean if gap_s else 0.0
     served_s = count("e2e_request_latency_seconds_sum")
     time_s, over, notes = _time_between(files, scrapes, seconds, busy_s, served_s)
-    span_s = time_s or busy_s or math.inf  # without any time there are no rates
+    span_s, unfit = time_s or busy_s or math.inf, ""  # without any time there are no rates
     if not steps and gap_s:
         steps = min(time_s * engines, served_s or math.inf) / gap_s.mean  # as many as fit while requests are there
-        how = "are inferred from the time" if steps else "lengthen it; two scrapes and their time tell"
+        unfit = "" if steps else "lengthen it unseen; do not trust step times of this scrape alone, give two"
+        how = unfit or "are inferred from the time"
         notes.append(f"no vllm:iteration_tokens_total, which counts steps: the prompts in a round {how}")
     prefill_s = of.get("request_prefill_time_seconds")
     running = mean_number("request_inference_time_seconds", "") or 2.0
@@ -152,6 +153,7 @@ def _load(
         in_flight=served_s / span_s or None,
         running=mean_number("request_inference_time_seconds", "num_requests_running"),
         waiting=mean_number("request_queue_time_seconds", "num_requests_waiting"),
+        seen=_seen(scrapes),
         kv_share=next((held[name] / engines for name in KV_SHARES if held.get(name)), None),
         preemptions=round(count("num_preemptions")),
         ttft_s=of.get("time_to_first_token_seconds"),
@@ -166,6 +168,7 @@ def _load(
         engines=engines,
         cached_share=cached_share,
         whole_prompts=True,
+        unfit=unfit,
         notes=tuple(notes),
     )
 
@@ -203,13 +206,18 @@ def _contradiction(scrapes: Sequence[Sequence[Sample]], time_s: float, busy_s: f
     the requests in flight; after a load only counted steps say that it is too short."""
     if busy_s > APART * time_s:
         return f"steps between them took about {busy_s:.4g} s"
-    names, in_flight = (GAUGES - {*KV_SHARES}), served_s / time_s
-    seen = [sum(number_of(sample) for sample in scrape if sample.name in names) for scrape in scrapes]
+    seen, in_flight = _seen(scrapes), served_s / time_s
     too_many = not busy_s and in_flight > max(FEWEST, APART * max(seen)) and max(seen) > 0
     if too_many or (served_s and min(seen) >= max(FEWEST, APART * in_flight)):
         numbers = " and ".join(f"{number:g}" for number in seen)
         return f"latencies sum to {in_flight:.4g} requests in flight, and the gauges say {numbers}"
     return ""
+
+
+def _seen(scrapes: Sequence[Sequence[Sample]]) -> tuple[float, ...]:
+    """Return the requests in the server at each scrape."""
+    names = GAUGES - {*KV_SHARES}
+    return tuple(sum(number_of(sample) for sample in scrape if sample.name in names) for scrape in scrapes)
 
 
 def _kv_tokens(scrape: Sequence[Sample]) -> int | None:

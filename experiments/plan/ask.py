@@ -35,7 +35,7 @@ from specfleet.fleet.scenario.shared import SharedPrompts
 from specfleet.fleet.scenario.workload import ids_in, known_share, mean_lengths, with_arrivals
 from specfleet.fleet.scenario.writing import changed
 from specfleet.fleet.times.labels import basis_of
-from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.profile import HardwareProfile, Server
 
 TIMES = "times of {}: {}; of other ways to draft by the same factor (assumed)"
 FURTHER = "acceptance of {} beyond position {}: extrapolated at the constant rate of the same mean"
@@ -103,7 +103,7 @@ def plan(
         raise InputError(f"jobs = {jobs}: needs a whole number from 1")
     base = scenario_of("star" if scenario is None else scenario, changes, **keys)
     targets, drafts, budget = _texts(target), _texts(draft), read_budget(devices) if devices else None
-    server = getattr(base.profile, "server", None) or None
+    server, base, further = _of_server(base)
     if server and not (targets or budget):
         targets, drafts = (server.target,), (*filter(None, [server.draft]), *drafts)
     if scenario is None and targets and base.acceptance == scenario_of("star").acceptance:
@@ -112,10 +112,6 @@ def plan(
         raise InputError("--devices: plans for one target; give one --target MODEL")
     if drafts and not targets:
         raise InputError("--draft: give --target, too, MODEL@DEVICE, or a scenario that `import --target` wrote")
-    further = [] if server is None else [TIMES.format(server.target, server.fit)] * bool(server.fit)
-    if server and isinstance(known := base.acceptance, PerPosition):
-        base = msgspec.structs.replace(base, acceptance=continued(known))
-        further.append(FURTHER.format(server.draft, len(known.reached())))
     content: dict[str, Any] = {}
     for part in (changes or (), keys):
         apply_changes(content, part, "plan")
@@ -135,7 +131,7 @@ def plan(
     goals = read_goals(base, _texts(slo), _texts(least))
     drafters, replicas = (tuple(wanted.pop(key, ())) for key in COUNTS)
     asked = Asked(
-        scenario=_with_load(base, serving), server=server, settings=frozenset(given) if server else stated,
+        scenario=_with_load(base, serving), server=server, settings=frozenset(given),
         targets=targets, drafts=drafts, link=link,
         acceptance=_texts(f"{acceptance:g}" if isinstance(acceptance, float) else acceptance), cost=_texts(cost),
         devices=budget, serving=serving, given=stated,
@@ -159,6 +155,18 @@ def plan(
     notes = [*_shared_acceptance(candidates, by_load), *notes, *beyond]
     title = f"shard {shard} of the methods, {_title(asked, loads)}" if shard else _title(asked, loads)
     return _answer(title, by_load, unit, serving, notes)
+
+
+def _of_server(base: Scenario) -> tuple[Server | None, Scenario, list[str]]:
+    """Return the running server of a scenario, the scenario with acceptance of deeper drafts, and notes on both."""
+    server = getattr(base.profile, "server", None) or None
+    if server is None:
+        return None, base, []
+    notes = [TIMES.format(server.target, server.fit)] * bool(server.fit)
+    if isinstance(known := base.acceptance, PerPosition):
+        base = msgspec.structs.replace(base, acceptance=continued(known))
+        notes.append(FURTHER.format(server.draft, len(known.reached())))
+    return server, base, notes
 
 
 def _within_capacity(

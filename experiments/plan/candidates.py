@@ -93,12 +93,10 @@ class Asked(msgspec.Struct, frozen=True):
     - `serving`: whether targets are servers, with vLLM's limits, and not StarSD's, which have one request each.
     - `costs_decide`: whether costs choose among fleets.
     - `depths`: to try, () for all; `vary`: values of further keys.
-    - `server`: that the scenario's times are of; `settings`: its keys that commands print.
+    - `server`: that the scenario's times are of; `settings`: keys that a user sets beside its scenario.
     """
 
     scenario: Scenario
-    server: Server | None = None
-    settings: frozenset[str] = frozenset()
     targets: tuple[str, ...] = ()
     drafts: tuple[str, ...] = ()
     acceptance: tuple[str, ...] = ()
@@ -110,6 +108,8 @@ class Asked(msgspec.Struct, frozen=True):
     given: frozenset[str] = frozenset()
     depths: tuple[int, ...] = ()
     vary: Mapping[str, Sequence[Any]] = {}
+    server: Server | None = None
+    settings: frozenset[str] = frozenset()
 
 
 def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
@@ -246,7 +246,7 @@ def _at(
             # For one request, which is all: the loop of stars knows no cache.
             base = msgspec.structs.replace(base, profile=msgspec.structs.replace(profile, kv=None))
         depths = _depths(asked, method, of_drafts, block)
-        stated = frozenset(key.removeprefix("verifiers.") for key in asked.settings)
+        stated = frozenset(key.removeprefix("verifiers.") for key in (asked.settings if asked.server else asked.given))
         costs, server = (prices[place], prices.get(where, 0.0)), _server_at(asked, place)
         return Candidate(name, method, base, depths, *costs, place, where, model, drafter, stated, server, source)
 

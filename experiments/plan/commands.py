@@ -90,7 +90,9 @@ def server_commands(
     limits = candidate.base.verifiers
     deepest = schedule.deepest if schedule else depth
     rows = min(limits.max_num_seqs, limits.max_num_batched_tokens)  # a step has a token for each at least
-    names = _names(candidate, "and other options as your server has them" if candidate.server else f"limits as planned for {load}")
+    names = _names(
+        candidate, "and other options as your server has them" if candidate.server else f"limits as planned for {load}"
+    )
     # The model's own limit may exceed the cache.
     longest = -(-(read_lengths(candidate.base.workload).longest_text + deepest + 1) // ROUND) * ROUND
     room = limits.kv_tokens // limits.kv_block_size * limits.kv_block_size

@@ -7,7 +7,7 @@ from statistics import mode
 
 import msgspec
 
-from specfleet.experiments.plan.answer import Row
+from specfleet.experiments.plan.answer import Row, goals_reached
 from specfleet.experiments.plan.candidates import unstated
 from specfleet.experiments.plan.commands import make_schedule, server_commands
 from specfleet.experiments.plan.deployments import Deployment
@@ -31,6 +31,8 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
     )
     yield f"best: {'; '.join(spans)} (least {aim}){unstated(winning)}"
     yield f"ranges: {_ranges(by_load)}"
+    if by_load[0][0].question.goals:
+        yield f"goals: {'; '.join(_reached(search, rows[0]) for search, rows in by_load)}"
     if hits := [f"{rows[0].metrics[HITS].value:.0%}" for _, rows in by_load if HITS in rows[0].metrics]:
         yield f"hits: {', '.join(hits)} of prompt tokens in the prefix cache with the best methods"
     (fleet, depths), schedule = _depths(by_load), None
@@ -63,6 +65,13 @@ def other_command(search: Simulations) -> tuple[str, ...]:
     return tuple(server_commands(one.candidate, one.depth, search.question.load.text)[0] for one in fleets)
 
 
+def _reached(search: Simulations, row: Row) -> str:
+    """Say what the best fleet makes of each goal."""
+    reached = goals_reached(search.question.goals, row)
+    said = (f"{goal.text}: {goal.state} ({goal.said(is_short=True).partition(',')[0]})" for goal in reached)
+    return f"at {_short(row.load)}: {', '.join(said)}"
+
+
 def _ranges(by_load: Sequence[Best]) -> str:
     """Say by which shares what the best fleets give may be off, load by load."""
     metrics = {"tokens/s": "throughput", "TPOT": "tpot_s", "TTFT": "ttft_s"}
@@ -79,7 +88,8 @@ def _shares(search: Simulations, row: Row, metrics: Mapping[str, str]) -> str:
     ranges, said = ranges_of(search, search.best[0]), list[str]()
     for what, name in metrics.items():
         value, low, high = msgspec.structs.astuple(ranges.around(name, row.metrics[name]))
-        ends = f"{low / value - 1:+.0%} to {high / value - 1:+.0%}" if high < math.inf else "not known"
+        why = "not measured" if name == "ttft_s" and ranges.errors.ttft[1] == math.inf else "over a factor of 2"
+        ends = f"{low / value - 1:+.0%} to {high / value - 1:+.0%}" if high < math.inf else f"not known ({why})"
         said.append(f"{what} {ends}")
     return ", ".join(said)
 

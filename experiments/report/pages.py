@@ -9,7 +9,7 @@ from specfleet.experiments.compare.compare import ComparedQuantity, PredictionEr
 from specfleet.experiments.console.headline import headline
 from specfleet.experiments.console.printing import case_text
 from specfleet.experiments.draw import plan_of, read_plan, timeline_of
-from specfleet.experiments.plan.answer import Plan, Reached, Row
+from specfleet.experiments.plan.answer import Plan, Row
 from specfleet.experiments.plan.lines import GIVEN
 from specfleet.experiments.report import tables
 from specfleet.experiments.report.page import Grid, ReportPage, html_of
@@ -61,7 +61,7 @@ def plan_page(plan: Plan) -> ReportPage:
     """Return the page of a plan."""
     grids = [_fleets(plan)]
     if plan.goals:
-        goals = [(goal.text, _reached(goal), goal.state, "simulated") for goal in plan.goals]
+        goals = [(goal.text, goal.said(), goal.state, "simulated") for goal in plan.goals]
         grids.append(Grid("Goals of the chosen fleet", ("goal", "reached", "state", "label"), goals))
     if plan.rule is not None:
         units = {"S_s": "s", "Z_s": "s", "planned": "targets a drafter"}
@@ -84,13 +84,6 @@ def plan_page(plan: Plan) -> ReportPage:
     )  # fmt: skip
 
 
-def _reached(goal: Reached, is_short: bool = False) -> str:
-    """Say a goal in its unit: what is reached, the range of one more run, and the limit."""
-    unit, factor = ("ms", 1e3) if goal.unit == "s" else (goal.unit, 1.0)
-    value, low, high, limit = (f"{factor * number:.4g}" for number in (goal.value, goal.low, goal.high, goal.limit))
-    return f"{value} {unit}{f' ({low} .. {high})' if low != high and not is_short else ''}, goal {limit}"
-
-
 def _summary(plan: Plan) -> Iterator[str]:
     """Say a plan in a few sentences: what to run, what it gives, what that is worth, and what it rests on."""
     best, unit = plan.chosen, plan.unit.partition(" (")[0]
@@ -101,7 +94,7 @@ def _summary(plan: Plan) -> Iterator[str]:
         yield f"No fleet that was looked at meets the goals; closest is {best.fleet}."
     else:
         yield f"Run {best.fleet}."
-    goals = "".join(f"; {goal.text}: {_reached(goal, True)}, {goal.state}" for goal in plan.goals)
+    goals = "".join(f"; {goal.text}: {goal.said(is_short=True)}, {goal.state}" for goal in plan.goals)
     shown = [plan.best(load)[0] for load in dict.fromkeys((plan.loads[0], plan.loads[-1]))]
     users = [f"{1 / row.metrics['tpot_s'].value:.3g} a user once it streams, at {row.load}" for row in shown]
     gives = [f"{row.tokens_per_s:.4g} tokens/s in all, {user}" for row, user in zip(shown, users, strict=True)]
