@@ -54,8 +54,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     - `over`: the time and how it is known, in words.
     - `requests`: finished ones. `requests_per_s`, `tokens_per_s`: finished requests, and tokens of answers.
     - `prompt_tokens`, `new_tokens`: lengths.
-    - `in_flight`: mean number of requests in the server; `running`, `waiting`: those parts of it.
-      `seen`: that number at moments.
+    - `in_flight`: mean number of requests in the server; `running`, `waiting`: those parts of it; `seen`: at
+      moments.
     - `ttft_s`, `tpot_s`: of each request; `gap_s`: between a row's steps, which is the time of a round.
     - `prefill_s`: from a request's first step to its first token; `prompts_per_round` (tokens): mean of a step.
       `prompts_per_token`: tokens of prompts for each of answers, where single lengths are not there.
@@ -64,7 +64,6 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     - `ways`: to the time of a round, the best first.
     - `max_num_seqs`, `max_num_batched_tokens`, `kv_tokens`: settings of the server.
     - `limit`: of a client, the requests that it kept in flight, each after another; 0 if they arrived by themselves.
-    - `unfit`: why no estimate can meet its round, in words; empty if one can.
     - `asks`: what has to be stated before a scenario follows from it, in a line; empty if nothing.
     - `arrivals`: arrival (seconds), prompt and answer (tokens) of each request, if they arrived at recorded times.
     - `engines`: copies of the model that share the requests.
@@ -98,7 +97,6 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     kv_tokens: int | None = None
     arrivals: tuple[tuple[float, int, int], ...] = ()
     limit: int | None = None
-    unfit: str = ""
     asks: str = ""
     engines: int = 1
     cached_share: float = 0.0

@@ -12,11 +12,12 @@ from specfleet.calibration.readers.recording import Recording
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.positions import positions_of
 from specfleet.fleet.hardware.profile import beside, estimated_profile, placed_of
+from specfleet.fleet.hardware.shape import mtp_of
 from specfleet.fleet.hardware.shipped import engine_of, shape_of
-from specfleet.fleet.hardware.words import FOUND, MTP, shape_of_drafter
+from specfleet.fleet.hardware.words import FOUND, MTP
 from specfleet.fleet.scenario.arrivals import Poisson, Trace
 from specfleet.fleet.scenario.lengths import Between, mean_tokens
-from specfleet.fleet.scenario.scenario import FINDING, Drafters, DraftKind, Scenario, Verifiers, Workload
+from specfleet.fleet.scenario.scenario import Drafters, DraftKind, Scenario, Verifiers, Workload
 from specfleet.fleet.scenario.shared import SharedPrompts
 from specfleet.fleet.times.effects import IdleEffect
 from specfleet.fleet.times.mixed import drafting_s, pass_s
@@ -34,6 +35,7 @@ DEEPER = 16  # tokens of the deepest draft that the lengths of a text leave room
 WAITED, ROOM = 0.2, 0.8  # requests that wait for each that runs; share of the KV cache below which it has room
 MOST_TOKENS, MOST_ROWS = 10**7, 10**4
 MET = "so that the measured round is met (fitted)"
+KINDS: dict[str, DraftKind] = {"lookup": "lookup", "suffix": "suffix", MTP: "eagle"}  # of drafters without a shape
 SETTINGS = ("max_num_seqs", "max_num_batched_tokens", "kv_tokens")
 
 
@@ -89,15 +91,15 @@ def inferred_profile(load: Load, engine: str = "vllm", drafts: tuple[int, int] =
     )
 
 
-def fitted(profile: HardwareProfile, recording: Recording, server: Server) -> HardwareProfile:
-    """Return a server's estimated profile that meets the measured round, and says how; as it is without one.
+def fitted(profile: HardwareProfile, recording: Recording, server: Server) -> tuple[HardwareProfile, str]:
+    """Return a server's estimated profile that meets the measured round, and how, in words; as it is without one.
 
     A longer round than the estimate's lengthens the drafts: their host time differs by an engine's version. Otherwise
     all steps take the same factor. docs/readers/README.md has the rounds of published servers that decided it.
     """
     load = recording.load
-    if load is None or load.unfit or not (round_s := load.round_s):
-        return profile
+    if load is None or not (round_s := load.round_s):
+        return profile, ""
     target_s, draft_s = _rounds(profile, recording, load, server.engine).tolist()
     factor = times = round_s / (target_s + draft_s)
     if of_drafts := draft_s > 0 and times > 1:
@@ -112,8 +114,8 @@ def fitted(profile: HardwareProfile, recording: Recording, server: Server) -> Ha
         left_s = load.ttft_s.mean - load.prefill_s.mean - load.waiting / load.requests_per_s
         request_s = min(request_s, max(left_s, 0.0))
         sources["request_s"] += "; at most TTFT less queue and prefill (inferred)"
-    server = msgspec.structs.replace(server, fit=how, slower=dict.fromkeys(steps, factor))
-    return msgspec.structs.replace(profile, server=server, sources=sources, request_s=request_s, **steps)
+    server = msgspec.structs.replace(server, slower=dict.fromkeys(steps, factor))
+    return msgspec.structs.replace(profile, server=server, sources=sources, request_s=request_s, **steps), how
 
 
 def _rounds(profile: HardwareProfile, recording: Recording, load: Load, engine: str) -> NDArray[np.float64]:
@@ -164,15 +166,13 @@ def estimated(target: str, draft: str, recording: Recording, engine: str, fit: b
         raise InputError("--target of a server that speculates: needs --draft MODEL, lookup or suffix, beside it")
     if draft and not speculates:
         raise InputError(f"--draft {draft}: the record shows a server without speculation; leave it out")
-    shape = shape_of_drafter(draft, placed.shape) if draft else None
+    shape = mtp_of(placed.shape) if draft == MTP else shape_of(draft) if draft not in ("", *FOUND) else None
     server = Server(target, draft, engine, recording.model)
-    profile = msgspec.structs.replace(
-        estimated_profile(placed, beside(placed, shape) if shape else None), server=server
-    )
+    profile = estimated_profile(placed, beside(placed, shape) if shape else None)
+    profile = msgspec.structs.replace(profile, server=server)
     if draft in FOUND:  # on the host, while the device works
         profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
-    profile = fitted(profile, recording, server) if fit else profile
-    how = profile.server.fit if profile.server else ""
+    profile, how = fitted(profile, recording, server) if fit else (profile, "")
     load, role, known = recording.load, f"{POSITIONS} drafter ", profile.provenance
     text = sum(_high(spread) for spread in (load.prompt_tokens, load.new_tokens) if spread) if load and draft else 0
     past = {key: most for key, most in known.items() if key.startswith(role) and 0 < int(most) < text}  # vLLM #24662
@@ -183,27 +183,18 @@ def estimated(target: str, draft: str, recording: Recording, engine: str, fit: b
     return (msgspec.structs.replace(profile, provenance=kept), what), notes
 
 
-def kind_of(draft: str) -> DraftKind:
-    """Return the kind of a drafter by its name."""
-    if draft in FINDING:
-        return draft
-    shape = None if draft == MTP else shape_of(draft)
-    return "eagle" if shape is None else "block" if shape.block else "eagle" if shape.head else "model"
-
-
 def with_again(load: Load, draft: str) -> Load:
     """Return a load whose prefix hits lack the block that a head computes again, if the drafter is one."""
-    is_head = draft not in ("", *FOUND) and (draft == MTP or bool(shape_of(draft).head))
+    is_head = draft == MTP or (draft not in ("", *FOUND) and shape_of(draft).head)
     return msgspec.structs.replace(load, again=BLOCK) if is_head else load
 
 
 def is_open(load: Load) -> bool:
-    """Whether requests arrive by themselves: as said, or as idle times, a mean between whole numbers, or numbers unlike
-    it at the scrapes show; before and after a client's load there are none."""
+    """Whether requests arrive by themselves: as said, or as idle times, a mean between whole numbers, or scrapes with
+    other numbers than the mean show."""
     held, waits = load.in_flight or 0.0, (load.waiting or 0.0) > WAITED * (load.running or 0.0)
-    is_unlike = any(number and abs(number - held) > max(ROUNDED * held, 1) for number in load.seen)
-    is_between = is_unlike or abs(max(round(held), 1) - held) > ROUNDED * held
-    is_between = is_between and load.limit is None and not waits and held > 0
+    varies = any(seen and abs(seen - held) > max(ROUNDED * held, 1) for seen in load.seen)  # 0: before a load
+    is_between = load.limit is None and not waits and (varies or abs(max(round(held), 1) - held) > ROUNDED * held > 0)
     return load.limit == 0 or is_between or (load.busy_share is not None and load.busy_share < ENOUGH_BUSY)
 
 
@@ -249,8 +240,11 @@ def served(made: Scenario, load: Load, engine: str, draft: str, trace: str) -> t
     """
     replace = msgspec.structs.replace
     kind = made.drafters.kind
-    if draft:
-        kind = kind_of(draft)
+    if draft in KINDS:
+        kind = KINDS[draft]
+    elif draft:
+        shape = shape_of(draft)
+        kind = "block" if shape.block else "eagle" if shape.head else "model"
     drafters = replace(made.drafters, place="target", kind=kind) if made.acceptance else Drafters(count=0)
     settings = {name: value for name in SETTINGS if (value := getattr(load, name)) is not None}
     workload, said = _workload(load, made.workload, trace)

@@ -122,11 +122,10 @@ def _load(
     busy_s = steps / engines * gap_s.mean if gap_s else 0.0
     served_s = count("e2e_request_latency_seconds_sum")
     time_s, over, notes = _time_between(files, scrapes, seconds, busy_s, served_s)
-    span_s, unfit = time_s or busy_s or math.inf, ""  # without any time there are no rates
+    span_s = time_s or busy_s or math.inf  # without any time there are no rates
     if not steps and gap_s:
         steps = min(time_s * engines, served_s or math.inf) / gap_s.mean  # as many as fit while requests are there
-        unfit = "" if steps else "lengthen it unseen; do not trust step times of this scrape alone, give two"
-        how = unfit or "are inferred from the time"
+        how = "are inferred from the time" if steps else "lengthen it unseen, so its time is left out; give two scrapes"
         notes.append(f"no vllm:iteration_tokens_total, which counts steps: the prompts in a round {how}")
     prefill_s = of.get("request_prefill_time_seconds")
     running = mean_number("request_inference_time_seconds", "") or 2.0
@@ -143,6 +142,7 @@ def _load(
     cached_share = hits / queried if hits else 0.0
     held = add_up(sample for sample in last if sample.name in KV_SHARES)
     finished, tokens_per_s = count("e2e_request_latency_seconds_count"), tokens / span_s or None
+    ways = ways_of(gap_s, tpot_s, decoding_s / span_s, tokens_per_s, rounds / span_s, tokens_per_round)
     return Load(
         over=over,
         requests=round(finished),
@@ -163,12 +163,11 @@ def _load(
         prompts_per_round=(1 - cached_share) * count("prompt_tokens") / steps if steps else 0.0,
         tokens_per_round=tokens_per_round,
         busy_share=busy_share,
-        ways=ways_of(gap_s, tpot_s, decoding_s / span_s, tokens_per_s, rounds / span_s, tokens_per_round),
+        ways=ways if steps or not gap_s else (),
         kv_tokens=_kv_tokens(last),
         engines=engines,
         cached_share=cached_share,
         whole_prompts=True,
-        unfit=unfit,
         notes=tuple(notes),
     )
 
@@ -216,8 +215,8 @@ def _contradiction(scrapes: Sequence[Sequence[Sample]], time_s: float, busy_s: f
 
 def _seen(scrapes: Sequence[Sequence[Sample]]) -> tuple[float, ...]:
     """Return the requests in the server at each scrape."""
-    names = GAUGES - {*KV_SHARES}
-    return tuple(sum(number_of(sample) for sample in scrape if sample.name in names) for scrape in scrapes)
+    at_each = [[number_of(sample) for sample in scrape if sample.name in GAUGES - {*KV_SHARES}] for scrape in scrapes]
+    return tuple(map(sum, at_each))
 
 
 def _kv_tokens(scrape: Sequence[Sample]) -> int | None:

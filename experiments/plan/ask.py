@@ -37,8 +37,8 @@ from specfleet.fleet.scenario.writing import changed
 from specfleet.fleet.times.labels import basis_of
 from specfleet.fleet.times.profile import HardwareProfile, Server
 
-TIMES = "times of {}: {}; of other ways to draft by the same factor (assumed)"
-FURTHER = "acceptance of {} beyond position {}: extrapolated at the constant rate of the same mean"
+FITTED = "{} as imported, estimated times x {}, which other ways to draft share (assumed)"
+DEEPER = "drafts deeper than recorded: acceptance goes on at the constant rate of the same mean (extrapolated)"
 MOST = int(MAX_IN_FLIGHT / FACTORS[0])  # requests in flight
 ROWS = requests_for(MOST)  # of a file of lengths, at most: as many as requests of a simulation
 BURSTS = "burstiness: the equations that choose what is simulated know the mean rate alone; simulations decide"
@@ -103,7 +103,7 @@ def plan(
         raise InputError(f"jobs = {jobs}: needs a whole number from 1")
     base = scenario_of("star" if scenario is None else scenario, changes, **keys)
     targets, drafts, budget = _texts(target), _texts(draft), read_budget(devices) if devices else None
-    server, base, further = _of_server(base)
+    base, server, imported = _imported(base)
     if server and not (targets or budget):
         targets, drafts = (server.target,), (*filter(None, [server.draft]), *drafts)
     if scenario is None and targets and base.acceptance == scenario_of("star").acceptance:
@@ -138,8 +138,8 @@ def plan(
         costs_decide=any(Question((), load, goals, budget).aim != "time" for load in loads),
         depths=tuple(wanted.pop(DEPTH, ())), vary=wanted,
     )  # fmt: skip
-    candidates, unit, notes = make_candidates(asked)
-    notes = [*further, *notes]
+    candidates, unit, noted = make_candidates(asked)
+    notes = [*imported, *noted]
     candidates = _drafting_at(given.get(PLACE), candidates) if targets else candidates
     if serving and scenario is not None and base.verifiers.max_num_seqs == 1 and LIMIT not in given:
         notes.append(f"{LIMIT} = 1 of the scenario is a star's; servers have vLLM's limit; --set {LIMIT}=1 keeps it")
@@ -157,16 +157,14 @@ def plan(
     return _answer(title, by_load, unit, serving, notes)
 
 
-def _of_server(base: Scenario) -> tuple[Server | None, Scenario, list[str]]:
-    """Return the running server of a scenario, the scenario with acceptance of deeper drafts, and notes on both."""
-    server = getattr(base.profile, "server", None) or None
-    if server is None:
-        return None, base, []
-    notes = [TIMES.format(server.target, server.fit)] * bool(server.fit)
-    if isinstance(known := base.acceptance, PerPosition):
-        base = msgspec.structs.replace(base, acceptance=continued(known))
-        notes.append(FURTHER.format(server.draft, len(known.reached())))
-    return server, base, notes
+def _imported(base: Scenario) -> tuple[Scenario, Server | None, list[str]]:
+    """Return the scenario of a running server with acceptance of deeper drafts, the server if any, and notes."""
+    if not (server := getattr(base.profile, "server", None)):
+        return base, None, []
+    factors = " and ".join(f"{factor:.2f} ({name})" for name, factor in server.slower.items()) or "1 (not fitted)"
+    if isinstance(base.acceptance, PerPosition):
+        base = msgspec.structs.replace(base, acceptance=continued(base.acceptance))
+    return base, server, [FITTED.format(server.target, factors), *[DEEPER] * bool(server.draft)]
 
 
 def _within_capacity(

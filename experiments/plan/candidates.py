@@ -19,9 +19,9 @@ from specfleet.fleet.errors import InputError, MisfitError
 from specfleet.fleet.hardware.one_pass import LONGEST
 from specfleet.fleet.hardware.passes import Placed, precisions_of
 from specfleet.fleet.hardware.profile import beside, devices_in, estimated_profile, misfit, placed_of
-from specfleet.fleet.hardware.shape import ModelShape
+from specfleet.fleet.hardware.shape import ModelShape, mtp_of
 from specfleet.fleet.hardware.shipped import device_of, shape_of
-from specfleet.fleet.hardware.words import FOUND, MTP, drafter_named, shape_of_drafter
+from specfleet.fleet.hardware.words import FOUND, MTP, drafter_named
 from specfleet.fleet.policies.group import AllWaiting, One
 from specfleet.fleet.policies.order import Fifo
 from specfleet.fleet.scenario.conflicts import unused_keys
@@ -208,7 +208,7 @@ def _placed(asked: Asked, accepted: Mapping[str, Stated]) -> tuple[list[Candidat
     drafts, targets, reasons = tuple(_draft_places(asked)), dict[str, Placed](), dict[str, InputError]()
     for place in _target_places(asked):
         try:
-            targets[place] = placed_of(place, *([server.engine] if (server := _server_at(asked, place)) else []))
+            targets[place] = placed_of(place)
         except InputError as error:
             reasons[place] = error
     if not targets:
@@ -234,12 +234,19 @@ def _at(
     accepted: Mapping[str, Stated],
 ) -> Iterator[Candidate | MisfitError]:  # fmt: skip
     """Yield the candidates for a target at its place, and why drafters do not fit there."""
+    server = asked.server if asked.server and asked.server.target == place else None
+    target = placed_of(place, server.engine) if server else target
 
     def made(name: str, method: Method, drafter: Placed | None = None, model: str = "", where: str = "") -> Candidate:
         drafted_by = "" if method == "none" else model or method
-        profile, usual = _times(asked, place, target, drafter, drafted_by), asked.scenario.acceptance
-        if asked.server and drafted_by != asked.server.draft:  # it was measured of one drafter
-            usual = None
+        profile, known = estimated_profile(target, drafter), asked.scenario.profile
+        if method in FOUND:  # on the host, while the device works
+            profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
+        if server and isinstance(known, HardwareProfile):  # of other ways to draft, the estimate by the same factors
+            slower = {name: getattr(profile, name).slowed(factor) for name, factor in server.slower.items()}
+            profile = msgspec.structs.replace(profile, request_s=known.request_s, **slower)
+            profile = known if drafted_by == server.draft else profile
+        usual = None if asked.server and drafted_by != asked.server.draft else asked.scenario.acceptance
         of_drafts, source = texts.acceptance_at(drafted_by, accepted, usual, target, drafter)
         base, block = _base(asked, method, profile, target, of_drafts), drafter.shape.block if drafter else 0
         if not (asked.serving or base.verifiers.prefix_cache or KV_KEYS & asked.given) and succeeds(resolve, base):
@@ -247,7 +254,7 @@ def _at(
             base = msgspec.structs.replace(base, profile=msgspec.structs.replace(profile, kv=None))
         depths = _depths(asked, method, of_drafts, block)
         stated = frozenset(key.removeprefix("verifiers.") for key in (asked.settings if asked.server else asked.given))
-        costs, server = (prices[place], prices.get(where, 0.0)), _server_at(asked, place)
+        costs = prices[place], prices.get(where, 0.0)
         return Candidate(name, method, base, depths, *costs, place, where, model, drafter, stated, server, source)
 
     yield made("no speculation", "none")
@@ -269,29 +276,10 @@ def _at(
             yield error
 
 
-def _server_at(asked: Asked, place: str) -> Server | None:
-    """Return the server that runs at a place now; None where none does."""
-    return asked.server if asked.server and asked.server.target == place else None
-
-
-def _times(asked: Asked, place: str, target: Placed, drafter: Placed | None, drafted_by: str) -> HardwareProfile:
-    """Return estimated times; of a server that runs there the scenario's, and of its other ways to draft, what is
-    estimated by the same factors."""
-    profile, server, known = estimated_profile(target, drafter), _server_at(asked, place), asked.scenario.profile
-    if drafted_by in FOUND:  # on the host, while the device works
-        profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
-    if server is None or not isinstance(known, HardwareProfile):
-        return profile
-    if drafted_by == server.draft and drafted_by:
-        return known
-    steps = {name: getattr(profile, name).slowed(factor) for name, factor in server.slower.items()}
-    return msgspec.structs.replace(profile, request_s=min(profile.request_s, known.request_s), **steps)
-
-
 def _on_target(text: str, place: str, target: Placed) -> Placed | None:
     """Return a drafter on its target's device, on as many of them as NxDEVICE states; None for what is found."""
     model, _, where = text.rpartition("@") if "@" in text else (text, "", "")
-    shape = shape_of_drafter(model, target.shape)
+    shape = None if model in FOUND else mtp_of(target.shape) if model == MTP else shape_of(model)
     (kind, count), (own, parallel) = devices_in(text), devices_in(place)
     is_split = bool(where) and where.partition(":")[0] != kind
     if (shape is None or shape.head) and where and (kind != own or (is_split and count != parallel)):

@@ -9,6 +9,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from specfleet.experiments.plan.candidates import Candidate
@@ -31,11 +32,12 @@ PARALLEL = ("peagle", "pard")  # of methods, those that vLLM tells to draft in o
 ADAPTIVE = ("EAGLE", "EAGLE3")  # algorithms of SGLang that change depth
 SINCE = {"vllm": "0.24", "sglang": "0.5.13", "depth 0": "0.5.14"}  # versions that change depth by requests at once
 ELSEWHERE = "no released server takes drafts from another host; `specfleet run` does"
-LIMITS = {  # of servers, where a user states them: options of vLLM, of SGLang
+LIMITS = {  # of servers: options of vLLM, of SGLang
+    "max_num_seqs": ("--max-num-seqs {}", "--max-running-requests {}"),
+    "max_num_batched_tokens": ("--max-num-batched-tokens {}", "--chunked-prefill-size {}"),
     "gpu_memory_utilization": ("--gpu-memory-utilization {}", "--mem-fraction-static {}"),
     "kv_block_size": ("--block-size {}", "--page-size {}"),
     "kv_tokens": ("--num-gpu-blocks-override {blocks}", "--max-total-tokens {}"),
-    "max_num_batched_tokens": ("", "--chunked-prefill-size {}"),
 }
 ROUND = 1024  # to multiples of which the longest text is rounded up
 MAX_SPREAD = 0.99  # of uniform lengths around their mean: vLLM takes shares below 1
@@ -89,24 +91,16 @@ def server_commands(
         return (f"vLLM and SGLang split a drafter as its target; {why}",)
     limits = candidate.base.verifiers
     deepest = schedule.deepest if schedule else depth
-    rows = min(limits.max_num_seqs, limits.max_num_batched_tokens)  # a step has a token for each at least
-    names = _names(
-        candidate, "and other options as your server has them" if candidate.server else f"limits as planned for {load}"
-    )
+    names = _names(candidate, "are your server's" if candidate.server else f"as planned for {load}")
     # The model's own limit may exceed the cache.
     longest = -(-(read_lengths(candidate.base.workload).longest_text + deepest + 1) // ROUND) * ROUND
     room = limits.kv_tokens // limits.kv_block_size * limits.kv_block_size
     longest = min(longest, shape_of(model).positions or longest, room or longest)
     vllm = ["vllm serve", *_options(candidate, "", "--tensor-parallel-size", "fp8")]
     sglang = ["python -m sglang.launch_server", *_options(candidate, "--model-path ", "--tp", "fp8_e5m2")]
-    options = {
-        "max_model_len": (f"--max-model-len {longest}", f"--context-length {longest}"),
-        "max_num_seqs": (f"--max-num-seqs {rows}", f"--max-running-requests {rows}"),
-        "max_num_batched_tokens": (f"--max-num-batched-tokens {limits.max_num_batched_tokens}",),
-    }
-    for option, *other in (options[name] for name in options if name in candidate.stated or not candidate.server):
-        vllm.append(option)
-        sglang += other
+    if not candidate.server:
+        vllm.append(f"--max-model-len {longest}")
+        sglang.append(f"--context-length {longest}")
     served = _served(candidate)
     lines = [[*vllm, *served[0]], [*sglang, *served[1]]]
     needs = ["# ", "# "]
@@ -274,15 +268,16 @@ def _published_in(candidate: Candidate) -> str:
 
 
 def _stated_limits(candidate: Candidate, engine: int) -> list[str]:
-    """Return the options for limits that a user states; `engine`: 0 for vLLM, 1 for SGLang."""
-    limits, stated = candidate.base.verifiers, candidate.stated
-    blocks = limits.kv_tokens // limits.kv_block_size
-    values = [(options[engine], getattr(limits, name)) for name, options in LIMITS.items() if name in stated]
-    return [option.format(value, blocks=blocks) for option, value in values if option and value]
+    """Return the options for limits that a user states, and for those that servers always get, which a running one
+    has; `engine`: 0 for vLLM, 1 for SGLang."""
+    limits, always = candidate.base.verifiers, () if candidate.server else tuple(LIMITS)[: 2 - engine]
+    blocks, values = limits.kv_tokens // limits.kv_block_size, msgspec.structs.asdict(limits)
+    values["max_num_seqs"] = min(limits.max_num_seqs, limits.max_num_batched_tokens)  # a step has a token for each
+    names = [name for name in LIMITS if name in (*candidate.stated, *always) and values[name]]
+    return [LIMITS[name][engine].format(values[name], blocks=blocks) for name in names]
 
 
 def _names(candidate: Candidate, limits: str) -> str:
     """Say, in a comment of the shell, what the limits do, and that names of shipped shapes stand for checkpoints."""
-    is_known = candidate.server is not None and candidate.server.model
-    shipped = {"" if is_known else candidate.target.rpartition("@")[0], candidate.drafter} & shipped_models().keys()
+    shipped = {candidate.target.rpartition("@")[0], candidate.drafter} & shipped_models().keys()
     return f"limits {limits}{'; checkpoints have the planned sizes, put yours in their place' if shipped else ''}"

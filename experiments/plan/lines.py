@@ -29,9 +29,7 @@ BURSTS = 0.25  # burstiness of arrivals that come in bursts
 BUSY = 0.85  # the load from which a station is called the bottleneck
 MOST_SHARING = 16  # targets of one drafter that are simulated
 HITS = "prefix_hit_share"
-GIVEN = {  # times that are said
-    "TPOT": "tpot_s", "TPOT P99": "tpot_p99_s", "TTFT": "ttft_s", "TTFT P90": "ttft_p90_s", "TTFT P99": "ttft_p99_s",
-}  # fmt: skip
+GIVEN = {"TPOT": "tpot_s", "TPOT P99": "tpot_p99_s", "TTFT": "ttft_s", "TTFT P99": "ttft_p99_s"}  # times that are said
 
 
 def lines_of(

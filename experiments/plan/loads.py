@@ -7,7 +7,7 @@ from statistics import mode
 
 import msgspec
 
-from specfleet.experiments.plan.answer import Row, goals_reached
+from specfleet.experiments.plan.answer import Reached, Row, goals_reached
 from specfleet.experiments.plan.candidates import unstated
 from specfleet.experiments.plan.commands import make_schedule, server_commands
 from specfleet.experiments.plan.deployments import Deployment
@@ -31,8 +31,9 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
     )
     yield f"best: {'; '.join(spans)} (least {aim}){unstated(winning)}"
     yield f"ranges: {_ranges(by_load)}"
-    if by_load[0][0].question.goals:
-        yield f"goals: {'; '.join(_reached(search, rows[0]) for search, rows in by_load)}"
+    if goals := by_load[0][0].question.goals:
+        reached = ((_short(rows[0].load), goals_reached(goals, rows[0])) for _, rows in by_load)
+        yield f"goals: {'; '.join(f'at {load}: ' + ', '.join(map(_state, of)) for load, of in reached)}"
     if hits := [f"{rows[0].metrics[HITS].value:.0%}" for _, rows in by_load if HITS in rows[0].metrics]:
         yield f"hits: {', '.join(hits)} of prompt tokens in the prefix cache with the best methods"
     (fleet, depths), schedule = _depths(by_load), None
@@ -65,11 +66,8 @@ def other_command(search: Simulations) -> tuple[str, ...]:
     return tuple(server_commands(one.candidate, one.depth, search.question.load.text)[0] for one in fleets)
 
 
-def _reached(search: Simulations, row: Row) -> str:
-    """Say what the best fleet makes of each goal."""
-    reached = goals_reached(search.question.goals, row)
-    said = (f"{goal.text}: {goal.state} ({goal.said(is_short=True).partition(',')[0]})" for goal in reached)
-    return f"at {_short(row.load)}: {', '.join(said)}"
+def _state(goal: Reached) -> str:
+    return f"{goal.text} {goal.state} ({goal.said(is_short=True).partition(',')[0]})"
 
 
 def _ranges(by_load: Sequence[Best]) -> str:

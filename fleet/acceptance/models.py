@@ -280,9 +280,8 @@ def rate_of_mean(tokens: float, depth: int) -> float:
 def continued(model: PerPosition) -> PerPosition:
     """Return acceptance by position twice as deep; further tokens pass at the constant rate of the same mean."""
     reached = model.reached()
-    rate = rate_of_mean(1 + float(reached.sum()), len(reached))
-    further = reached[-1] * rate ** np.arange(1, len(reached) + 1)
-    return PerPosition(survival=(*map(float, reached), *map(float, further)))
+    further = reached[-1] * rate_of_mean(1 + float(reached.sum()), len(reached)) ** np.arange(1, len(reached) + 1)
+    return PerPosition(survival=tuple(map(float, (*reached, *further))))
 
 
 class Sampler:

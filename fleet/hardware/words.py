@@ -6,20 +6,12 @@ from pathlib import Path
 from specfleet.fleet.data.shipped import shipped_models
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.profile import misfit
-from specfleet.fleet.hardware.shape import ModelShape, mtp_of
 from specfleet.fleet.hardware.shipped import shape_of, shipped_name
 
 MTP = "mtp"
 METHODS = ("eagle", "eagle3", "dflash", "dspark", "pard", "peagle")
 FOUND = {"lookup": "prompt lookup", "suffix": "suffix decoding"}  # drafts without a model, and their names
-SYNONYMS = {"ngram": "lookup", "ngram_gpu": "lookup", "mtp": MTP, "deepseek_mtp": MTP, "nextn": MTP} | {
-    name: name for name in FOUND
-}  # words of engines
-
-
-def shape_of_drafter(draft: str, target: ModelShape) -> ModelShape | None:
-    """Return the shape of a drafter of a target; None for what is found without a model."""
-    return None if draft in FOUND else mtp_of(target) if draft == MTP else shape_of(draft)
+SYNONYMS = {"ngram": "lookup", "mtp": MTP, "deepseek_mtp": MTP, "nextn": MTP} | {name: name for name in FOUND}
 
 
 def drafter_named(word: str, targets: Sequence[str]) -> str:

@@ -37,15 +37,13 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         draft: Its drafter; empty without one.
         engine: The shipped engine of its host times.
         model: Its model's name, as its records have it.
-        fit: How its estimates meet a measured round, in words.
-        slower (factor): Its times over their estimates, by step.
+        slower (factor): Its times over their estimates, by step: how they meet a measured round.
     """
 
     target: str
     draft: str = ""
     engine: str = "graphs"
     model: str = ""
-    fit: str = ""
     slower: dict[str, Factor] = {}
 
 
@@ -84,7 +82,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         power: Electrical power of a device. Left out, or unlike within a side, energy is not reported.
         inferred_at (tokens): Depth of the drafts and draft tokens of a row, where the step times were inferred from one
             load; a scenario with other drafts is refused.
-        server: The server that the times are estimated of, and how they are fitted to it. A plan keeps both.
+        server: The server that the times are estimated of and fitted to, which a plan keeps.
         provenance: Where and how the numbers were measured: host, versions, models, prompts.
         sources: Source of each number, by its dotted name: a paper's table, or the word "assumed".
         measured: Raw quantiles, residuals and other data to judge the fits; `left_out` says what there is not, and why.

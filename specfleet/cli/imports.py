@@ -37,9 +37,7 @@ def import_(
     ] = "",
     draft: Annotated[
         str,
-        typer.Option(
-            metavar="MODEL", help="With --target: the drafter on its device, lookup, suffix, mtp.", show_default="none"
-        ),
+        typer.Option(metavar="MODEL", help="With --target: its drafter, lookup, suffix or mtp.", show_default="none"),
     ] = "",
     fit: Annotated[
         bool, typer.Option("--fit/--no-fit", help="Scale estimated times to the measured round, as of the same device.")
@@ -102,9 +100,8 @@ def next_step(imported: "Imported", load: "Load", out: Path) -> str:
         return f"other draft lengths, methods, or none: {again}, then: specfleet plan {out} --in-flight {held}"
     loads = ",".join(map(str, dict.fromkeys((max(held // 4, 1), held, 4 * held))))
     add = "--draft lookup --acceptance lookup=SHARE"
-    if imported.rounds:
-        return f"which draft length, or none: specfleet plan {out} --in-flight {loads}; other methods: add {add}"
-    return f"drafts: specfleet plan {out} --in-flight {loads} {add} (or another MODEL)"
+    which = "which draft length, or none" if imported.rounds else "without drafts"
+    return f"{which}: specfleet plan {out} --in-flight {loads}; other methods: add {add}"
 
 
 def print_imported(imported: "Imported") -> None:

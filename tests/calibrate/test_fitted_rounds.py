@@ -81,7 +81,7 @@ def test_a_plan_keeps_the_fit_for_all_methods(tmp_path: Path) -> None:
     assert of_small.draft == estimate.draft.slowed(server.server.slower["draft"])
     assert of_small.verify == estimate.verify
     said = " ".join(found.lines)
-    assert "goals: at 2 in flight: ttft_p99 <= 9s: met (" in said
+    assert "goals: at 2 in flight: ttft_p99 <= 9s met (" in said
     assert "vllm serve m " in said  # the name in the scrape, and none of its limits
     assert "--max-" not in said
     with pytest.raises(specfleet.InputError, match=r"lookup=\.\.\.: missing"):

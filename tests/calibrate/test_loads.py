@@ -104,16 +104,16 @@ def test_steps_that_are_not_counted_are_inferred(tmp_path: Path) -> None:
     files, notes = scrapes(tmp_path), []
     for file in files:
         file.write_text(re.sub(r"vllm:iteration_tokens.*\n", "", file.read_text()))
-    for given, seconds, error in ((files, max(one.end_s for one in KNOWN), 0.01), (files[1:], None, 0.08)):
+    for given, seconds in ((files, max(one.end_s for one in KNOWN)), (files[1:], None)):
         load = load_in(read_vllm_metrics(given, seconds))
         profile = inferred_profile(load)
-        assert profile is not None
-        assert profile.verify.base_s == pytest.approx(ROUND_S, rel=error)
+        assert (profile is None) == (seconds is None)
+        assert profile is None or profile.verify.base_s == pytest.approx(ROUND_S, rel=0.01)
         notes += [note.rpartition(": ")[2] for note in load.notes]
     made = specfleet.import_record("vllm-metrics", files[1:], tmp_path / "made.toml", target=AT, draft="lookup")
     assert made.times.endswith("rooflines")  # not fitted
     assert [note.partition("a round ")[2] for note in notes] == [
-        "are inferred from the time", "lengthen it unseen; do not trust step times of this scrape alone, give two"
+        "are inferred from the time", "lengthen it unseen, so its time is left out; give two scrapes"
     ]  # fmt: skip
 
 

@@ -241,7 +241,7 @@ def test_what_is_left_out_or_has_no_effect_is_noted() -> None:
     assert note.startswith("left out: llama-3.1-70b@l4: ")
 
 
-@pytest.mark.parametrize("word", ["ngram", "NGRAM", "ngram_gpu", "Lookup"])
+@pytest.mark.parametrize("word", ["ngram", "NGRAM", "Lookup"])
 def test_servers_words_for_methods_are_known(word: str) -> None:
     (_, lookup), *_ = make_candidates(Asked(Scenario(workload=LENGTHS), (TARGET,), (word,), (f"{word}=.5",)))
     assert lookup.method == "lookup"
