@@ -125,10 +125,10 @@ def _by_targets(answer: "Plan") -> list[tuple[str, ...]]:
 def _print_methods(answer: "Plan", source: str) -> None:
     names = list(dict.fromkeys(row.method for row in answer.best()))
     cells = {(row.method, row.load): row for row in reversed(answer.best())}
-    whose = "the fleet" if "/s" in answer.loads[0] else "a target"
+    whose, p99 = ("the fleet", ", its P99") if "/s" in answer.loads[0] else ("a target", "")
     columns = [load.removesuffix(" at each target") for load in answer.loads]
     for title, heading, text in (
-        (source, f"tokens/s of {whose} (mean TPOT, TTFT, its P99 in ms; depth)", _text),
+        (source, f"tokens/s of {whose} (mean TPOT, TTFT{p99} in ms; depth)", _text),
         ("", "cost of 10^6 tokens", lambda row: f"{number(row.per_million, 3)} ({row.standing})"),
         ("", "KV cache that they need", lambda row: "no limit" if row.kv_share is None else f"{row.kv_share:.0%}"),
     ):
@@ -148,5 +148,6 @@ def _text(row: "Row") -> str:
         sharing = row.targets // row.drafters if row.drafters else 0
         several = f", {sharing} target{'s' * (sharing > 1)} a drafter" if sharing else ""
     depth = f"; {row.depth}" if row.depth else ""
-    tpot, *ttft = (1e3 * row.metrics[name].value for name in ("tpot_s", "ttft_s", "ttft_p99_s") if name in row.metrics)
+    names = ("tpot_s", "ttft_s", "ttft_p99_s")[: 3 if "/s" in row.load and "ttft_p99_s" in row.metrics else 2]
+    tpot, *ttft = (1e3 * row.metrics[name].value for name in names)
     return f"{tokens:.0f} ({tpot:.1f}, {', '.join(f'{time:.0f}' for time in ttft)}{depth}{several})"
