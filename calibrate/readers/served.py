@@ -17,7 +17,7 @@ from specfleet.fleet.hardware.shipped import engine_of, shape_of
 from specfleet.fleet.hardware.words import FOUND, MTP
 from specfleet.fleet.scenario.arrivals import Poisson, Trace
 from specfleet.fleet.scenario.lengths import Between, mean_tokens
-from specfleet.fleet.scenario.scenario import Drafters, DraftKind, Scenario, Verifiers, Workload
+from specfleet.fleet.scenario.scenario import FINDING, Drafters, Scenario, Verifiers, Workload
 from specfleet.fleet.scenario.shared import SharedPrompts
 from specfleet.fleet.times.effects import IdleEffect
 from specfleet.fleet.times.mixed import drafting_s, pass_s
@@ -35,7 +35,6 @@ DEEPER = 16  # tokens of the deepest draft that the lengths of a text leave room
 WAITED, ROOM = 0.2, 0.8  # requests that wait for each that runs; share of the KV cache below which it has room
 MOST_TOKENS, MOST_ROWS = 10**7, 10**4
 MET = "so that the measured round is met (fitted)"
-KINDS: dict[str, DraftKind] = {"lookup": "lookup", "suffix": "suffix", MTP: "eagle"}  # of drafters without a shape
 SETTINGS = ("max_num_seqs", "max_num_batched_tokens", "kv_tokens")
 
 
@@ -168,8 +167,8 @@ def estimated(target: str, draft: str, recording: Recording, engine: str, fit: b
         raise InputError(f"--draft {draft}: the record shows a server without speculation; leave it out")
     shape = mtp_of(placed.shape) if draft == MTP else shape_of(draft) if draft not in ("", *FOUND) else None
     server = Server(target, draft, engine, recording.model)
-    profile = estimated_profile(placed, beside(placed, shape) if shape else None)
-    profile = msgspec.structs.replace(profile, server=server)
+    drafter = beside(placed, shape) if shape else None
+    profile = msgspec.structs.replace(estimated_profile(placed, drafter), server=server)
     if draft in FOUND:  # on the host, while the device works
         profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
     profile, how = fitted(profile, recording, server) if fit else (profile, "")
@@ -190,8 +189,7 @@ def with_again(load: Load, draft: str) -> Load:
 
 
 def is_open(load: Load) -> bool:
-    """Whether requests arrive by themselves: as said, or as idle times, a mean between whole numbers, or scrapes with
-    other numbers than the mean show."""
+    """Whether requests arrive by themselves: as said, or as idle times, a mean of no whole number or scrapes show."""
     held, waits = load.in_flight or 0.0, (load.waiting or 0.0) > WAITED * (load.running or 0.0)
     varies = any(seen and abs(seen - held) > max(ROUNDED * held, 1) for seen in load.seen)  # 0: before a load
     is_between = load.limit is None and not waits and (varies or abs(max(round(held), 1) - held) > ROUNDED * held > 0)
@@ -240,11 +238,11 @@ def served(made: Scenario, load: Load, engine: str, draft: str, trace: str) -> t
     """
     replace = msgspec.structs.replace
     kind = made.drafters.kind
-    if draft in KINDS:
-        kind = KINDS[draft]
+    if draft in FINDING:
+        kind = draft
     elif draft:
-        shape = shape_of(draft)
-        kind = "block" if shape.block else "eagle" if shape.head else "model"
+        shape = None if draft == MTP else shape_of(draft)
+        kind = "eagle" if shape is None else "block" if shape.block else "eagle" if shape.head else "model"
     drafters = replace(made.drafters, place="target", kind=kind) if made.acceptance else Drafters(count=0)
     settings = {name: value for name in SETTINGS if (value := getattr(load, name)) is not None}
     workload, said = _workload(load, made.workload, trace)

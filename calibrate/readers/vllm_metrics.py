@@ -121,7 +121,9 @@ def _load(
         tpot_s = Spread(decoding_s / later)
     busy_s = steps / engines * gap_s.mean if gap_s else 0.0
     served_s = count("e2e_request_latency_seconds_sum")
-    time_s, over, notes = _time_between(files, scrapes, seconds, busy_s, served_s)
+    numbers = ([number_of(one) for one in scrape if one.name in GAUGES - {*KV_SHARES}] for scrape in scrapes)
+    seen = tuple(map(sum, numbers))
+    time_s, over, notes = _time_between(files, scrapes, seconds, busy_s, served_s, seen)
     span_s = time_s or busy_s or math.inf  # without any time there are no rates
     if not steps and gap_s:
         steps = min(time_s * engines, served_s or math.inf) / gap_s.mean  # as many as fit while requests are there
@@ -153,7 +155,7 @@ def _load(
         in_flight=served_s / span_s or None,
         running=mean_number("request_inference_time_seconds", "num_requests_running"),
         waiting=mean_number("request_queue_time_seconds", "num_requests_waiting"),
-        seen=_seen(scrapes),
+        seen=seen,
         kv_share=next((held[name] / engines for name in KV_SHARES if held.get(name)), None),
         preemptions=round(count("num_preemptions")),
         ttft_s=of.get("time_to_first_token_seconds"),
@@ -173,8 +175,9 @@ def _load(
 
 
 def _time_between(
-    files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], seconds: float | None, busy_s: float, served_s: float
-) -> tuple[float, str, list[str]]:
+    files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], seconds: float | None, busy_s: float, served_s: float,
+    seen: Sequence[float],
+) -> tuple[float, str, list[str]]:  # fmt: skip
     """Return the time between two scrapes, how it is known, and warnings; 0 where it is not known.
 
     - `busy_s`: time that the steps between them took. `served_s`: sum of the latencies of requests that finished.
@@ -192,7 +195,7 @@ def _time_between(
     elif first is not None and last is not None:
         time_s, known = last - first, "by their samples"
     apart = f"the scrapes are {time_s:.4g} s apart ({known})"
-    says = _contradiction(scrapes, time_s, busy_s, served_s) if time_s > 0 else ""
+    says = _contradiction(seen, time_s, busy_s, served_s) if time_s > 0 else ""
     if says and (seconds is None or busy_s > APART * time_s):
         raise InputError(f"{files[1]}: {apart}, but {says}: give --seconds, the time between them")
     if time_s <= 0 or busy_s > MAX_BUSY * time_s:
@@ -200,23 +203,17 @@ def _time_between(
     return time_s, f"between two scrapes, {time_s:.4g} s apart ({known})", [f"{apart}, but {says}"] if says else []
 
 
-def _contradiction(scrapes: Sequence[Sequence[Sample]], time_s: float, busy_s: float, served_s: float) -> str:
+def _contradiction(seen: Sequence[float], time_s: float, busy_s: float, served_s: float) -> str:
     """Say what contradicts a time between two scrapes; empty if nothing does. By Little's law the latencies over it are
     the requests in flight; after a load only counted steps say that it is too short."""
     if busy_s > APART * time_s:
         return f"steps between them took about {busy_s:.4g} s"
-    seen, in_flight = _seen(scrapes), served_s / time_s
+    in_flight = served_s / time_s
     too_many = not busy_s and in_flight > max(FEWEST, APART * max(seen)) and max(seen) > 0
     if too_many or (served_s and min(seen) >= max(FEWEST, APART * in_flight)):
         numbers = " and ".join(f"{number:g}" for number in seen)
         return f"latencies sum to {in_flight:.4g} requests in flight, and the gauges say {numbers}"
     return ""
-
-
-def _seen(scrapes: Sequence[Sequence[Sample]]) -> tuple[float, ...]:
-    """Return the requests in the server at each scrape."""
-    at_each = [[number_of(sample) for sample in scrape if sample.name in GAUGES - {*KV_SHARES}] for scrape in scrapes]
-    return tuple(map(sum, at_each))
 
 
 def _kv_tokens(scrape: Sequence[Sample]) -> int | None:

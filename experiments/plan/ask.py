@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from specfleet.experiments.jobs import read_shard
 from specfleet.experiments.notes import notes_of
@@ -21,7 +22,7 @@ from specfleet.experiments.plan.loads import lines_by_load, other_command
 from specfleet.experiments.plan.search import Simulations, find
 from specfleet.experiments.plan.texts import read_budget, read_in_flight, read_rates
 from specfleet.experiments.sweep.sweep import Vary, vary_of
-from specfleet.fleet.acceptance.models import PerPosition, continued
+from specfleet.fleet.acceptance.models import PerPosition, rate_of_mean
 from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.text import read_toml
@@ -162,8 +163,10 @@ def _imported(base: Scenario) -> tuple[Scenario, Server | None, list[str]]:
     if not (server := getattr(base.profile, "server", None)):
         return base, None, []
     factors = " and ".join(f"{factor:.2f} ({name})" for name, factor in server.slower.items()) or "1 (not fitted)"
-    if isinstance(base.acceptance, PerPosition):
-        base = msgspec.structs.replace(base, acceptance=continued(base.acceptance))
+    if isinstance(base.acceptance, PerPosition):  # up to twice as deep
+        reached = base.acceptance.reached()
+        further = reached[-1] * rate_of_mean(1 + float(reached.sum()), len(reached)) ** np.arange(1, len(reached) + 1)
+        base = msgspec.structs.replace(base, acceptance=PerPosition(survival=(*reached.tolist(), *further.tolist())))
     return base, server, [FITTED.format(server.target, factors), *[DEEPER] * bool(server.draft)]
 
 

@@ -277,13 +277,6 @@ def rate_of_mean(tokens: float, depth: int) -> float:
     return high
 
 
-def continued(model: PerPosition) -> PerPosition:
-    """Return acceptance by position twice as deep; further tokens pass at the constant rate of the same mean."""
-    reached = model.reached()
-    further = reached[-1] * rate_of_mean(1 + float(reached.sum()), len(reached)) ** np.arange(1, len(reached) + 1)
-    return PerPosition(survival=tuple(map(float, (*reached, *further))))
-
-
 class Sampler:
     """Draws the acceptance lengths of a run's sessions; a request's lengths do not depend on the order of draws.
 

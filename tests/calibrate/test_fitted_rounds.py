@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 import specfleet
+from specfleet.fleet.acceptance.models import PerPosition, rate_of_mean
 from specfleet.fleet.hardware.profile import beside, estimated_profile, placed_of
 from specfleet.fleet.hardware.shipped import shape_of
 from specfleet.fleet.scenario.reading import make_scenario
@@ -75,7 +76,12 @@ def test_a_plan_keeps_the_fit_for_all_methods(tmp_path: Path) -> None:
     drafts = {row.method.split()[0]: one.profile for row, one in zip(found.best(), found.scenarios, strict=True)}
     of_head, of_small = drafts[HEAD], drafts[small]
     assert isinstance(of_small, HardwareProfile)
-    assert (of_head, len(drafts)) == (server, 4)  # depth 4, one more than recorded
+    assert (of_head, len(drafts)) == (server, 4)
+    known, deeper = made.scenario.acceptance, next(one.acceptance for one in found.scenarios if one.profile == server)
+    assert isinstance(known, PerPosition)
+    assert isinstance(deeper, PerPosition)
+    rate = rate_of_mean(1 + known.reached().sum(), DEPTH)
+    assert deeper.reached()[: DEPTH + 1] == pytest.approx([*known.reached(), known.reached()[-1] * rate])
     place = placed_of(AT, "vllm")
     estimate = estimated_profile(place, beside(place, shape_of(small)))
     assert of_small.draft == estimate.draft.slowed(server.server.slower["draft"])

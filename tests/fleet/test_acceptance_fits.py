@@ -23,7 +23,6 @@ from specfleet.fleet.acceptance.models import (
     Recorded,
     check_depth,
     committed_closed_form,
-    continued,
     expected_accepted,
     expected_committed,
     pmf,
@@ -115,12 +114,6 @@ def test_a_depth_beyond_the_record_names_a_rate_of_its_mean() -> None:
     beta = re.search(r'model="geometric",beta=([\d.]+)', str(refused.value))
     assert beta is not None
     assert expected_committed(Geometric(float(beta[1])), 3) == pytest.approx(expected_committed(model, 3), rel=0.003)
-
-
-def test_shares_by_position_go_on_at_the_rate_of_their_mean() -> None:
-    rates = continued(PerPosition(survival=(0.5, 0.25, 0.125))).reached()
-    assert rates == pytest.approx([0.5**place for place in range(1, 7)])
-    assert continued(PerPosition(survival=(0.9, 0.3))).reached()[:2].tolist() == [0.9, 0.3]
 
 
 def test_a_fit_needs_a_record() -> None:
