@@ -33,7 +33,7 @@ from specfleet.calibration.readers.sglang_log import read_sglang_log
 from specfleet.calibration.readers.signatures import name_foreign
 from specfleet.calibration.readers.vllm_log import read_vllm_log
 from specfleet.calibration.readers.vllm_metrics import read_vllm_metrics
-from specfleet.fleet.acceptance.models import AcceptanceModel, expected_committed
+from specfleet.fleet.acceptance.models import AcceptanceModel, Geometric, expected_committed, rate_of_mean
 from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import check_writable, write_file
@@ -41,7 +41,7 @@ from specfleet.fleet.hardware.words import drafter_named
 from specfleet.fleet.inputs.text import shortened
 from specfleet.fleet.scenario.reading import read_scenario
 from specfleet.fleet.scenario.scenario import Drafters, Scenario, Workload
-from specfleet.fleet.scenario.writing import scenario_lines
+from specfleet.fleet.scenario.writing import scenario_lines, toml
 from specfleet.fleet.shown import Shown
 from specfleet.fleet.times.profile import HardwareProfile, read_profile, write_profile
 from specfleet.fleet.times.step_time import StepTime
@@ -339,6 +339,8 @@ def _comments(kind: str, read: Sequence[Path], recording: Recording, notes: Sequ
             f"Acceptance: {counts.source}, recorded at depth {counts.depth}.",
             f"Mean acceptance length: {mean:.4f} with the bonus token, {mean - 1:.4f} without; the file {says}.",
         ]
+        further = Geometric(float(f"{rate_of_mean(mean, counts.depth):.3g}"))
+        said.append(f"Deeper drafts, at a constant rate (extrapolated): acceptance = {toml(further)}")
     lengths = "assumed"
     if recording.lengths:
         lengths = recording.lengths_from
