@@ -36,8 +36,6 @@ WAITED, ROOM = 0.2, 0.8  # requests that wait for each that runs; share of the K
 MOST_TOKENS, MOST_ROWS = 10**7, 10**4
 MET = "so that the measured round is met (fitted)"
 SETTINGS = ("max_num_seqs", "max_num_batched_tokens", "kv_tokens")
-
-
 Times = tuple[HardwareProfile | str, str]  # step times, inline or the name of a profile; and their source in words
 
 
@@ -50,7 +48,7 @@ def with_inferred_seqs(load: Load) -> Load:
         return load
     seqs = math.ceil(running / load.engines)
     note = f"max_num_seqs = {seqs} is inferred: {waiting:.3g} requests waited while {running:.3g} ran"
-    note += ": overloaded, so an unknown rate arrives" if waiting > running else ""
+    note += " (overloaded)" * (waiting > running)
     return msgspec.structs.replace(load, max_num_seqs=seqs, notes=(*load.notes, note))
 
 
@@ -90,8 +88,8 @@ def inferred_profile(load: Load, engine: str = "vllm", drafts: tuple[int, int] =
     )
 
 
-def fitted(profile: HardwareProfile, recording: Recording, server: Server) -> tuple[HardwareProfile, str]:
-    """Return a server's estimated profile that meets the measured round, and how, in words; as it is without one.
+def fitted(profile: HardwareProfile, recording: Recording, engine: str) -> tuple[HardwareProfile, str]:
+    """Return an estimated profile that meets the measured round, and how, in words; as it is without one.
 
     A longer round than the estimate's lengthens the drafts: their host time differs by an engine's version. Otherwise
     all steps take the same factor. docs/readers/README.md has the rounds of published servers that decided it.
@@ -99,7 +97,7 @@ def fitted(profile: HardwareProfile, recording: Recording, server: Server) -> tu
     load = recording.load
     if load is None or not (round_s := load.round_s):
         return profile, ""
-    target_s, draft_s = _rounds(profile, recording, load, server.engine).tolist()
+    target_s, draft_s = _rounds(profile, recording, load, engine).tolist()
     factor = times = round_s / (target_s + draft_s)
     if of_drafts := draft_s > 0 and times > 1:
         factor = (round_s - target_s) / draft_s
@@ -113,7 +111,7 @@ def fitted(profile: HardwareProfile, recording: Recording, server: Server) -> tu
         left_s = load.ttft_s.mean - load.prefill_s.mean - load.waiting / load.requests_per_s
         request_s = min(request_s, max(left_s, 0.0))
         sources["request_s"] += "; at most TTFT less queue and prefill (inferred)"
-    server = msgspec.structs.replace(server, slower=dict.fromkeys(steps, factor))
+    server = profile.server and msgspec.structs.replace(profile.server, slower=dict.fromkeys(steps, factor))
     return msgspec.structs.replace(profile, server=server, sources=sources, request_s=request_s, **steps), how
 
 
@@ -166,12 +164,11 @@ def estimated(target: str, draft: str, recording: Recording, engine: str, fit: b
     if draft and not speculates:
         raise InputError(f"--draft {draft}: the record shows a server without speculation; leave it out")
     shape = mtp_of(placed.shape) if draft == MTP else shape_of(draft) if draft not in ("", *FOUND) else None
-    server = Server(target, draft, engine, recording.model)
-    drafter = beside(placed, shape) if shape else None
-    profile = msgspec.structs.replace(estimated_profile(placed, drafter), server=server)
+    profile = estimated_profile(placed, beside(placed, shape) if shape else None)
+    profile = msgspec.structs.replace(profile, server=Server(target, draft, engine, recording.model))
     if draft in FOUND:  # on the host, while the device works
         profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
-    profile, how = fitted(profile, recording, server) if fit else (profile, "")
+    profile, how = fitted(profile, recording, engine) if fit else (profile, "")
     load, role, known = recording.load, f"{POSITIONS} drafter ", profile.provenance
     text = sum(_high(spread) for spread in (load.prompt_tokens, load.new_tokens) if spread) if load and draft else 0
     past = {key: most for key, most in known.items() if key.startswith(role) and 0 < int(most) < text}  # vLLM #24662
@@ -200,12 +197,9 @@ def with_held(load: Load) -> Load:
     """Return a load with a note if requests are held in flight although the record does not say that they were."""
     if is_open(load) or load.limit is not None or not load.requests_per_s:
         return load
-    note = (
-        "closed loop: the requests in flight are held, so other settings change the requests/s; to hold the observed "
-        "rate: --set workload.streams=0 --set workload.arrivals.process=poisson --set workload.arrivals.per_s="
-        f"{load.requests_per_s:.4g}"
-    )
-    return msgspec.structs.replace(load, notes=(*load.notes, note))
+    rate = f"process=poisson --set workload.arrivals.per_s={load.requests_per_s:.4g}"
+    note = "closed loop: settings change requests/s; to hold these: --set workload.streams=0 --set workload.arrivals."
+    return msgspec.structs.replace(load, notes=(*load.notes, note + rate))
 
 
 def within(load: Load, profile: HardwareProfile | str, depth: int) -> Load:

@@ -121,8 +121,7 @@ def _load(
         tpot_s = Spread(decoding_s / later)
     busy_s = steps / engines * gap_s.mean if gap_s else 0.0
     served_s = count("e2e_request_latency_seconds_sum")
-    numbers = ([number_of(one) for one in scrape if one.name in GAUGES - {*KV_SHARES}] for scrape in scrapes)
-    seen = tuple(map(sum, numbers))
+    seen = tuple(sum(number_of(one) for one in scrape if one.name in GAUGES - {*KV_SHARES}) for scrape in scrapes)
     time_s, over, notes = _time_between(files, scrapes, seconds, busy_s, served_s, seen)
     span_s = time_s or busy_s or math.inf  # without any time there are no rates
     if not steps and gap_s:

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 import specfleet
-from specfleet.fleet.acceptance.models import PerPosition, rate_of_mean
+from specfleet.fleet.acceptance.models import rate_of_mean
 from specfleet.fleet.hardware.profile import beside, estimated_profile, placed_of
 from specfleet.fleet.hardware.shipped import shape_of
 from specfleet.fleet.scenario.reading import make_scenario
@@ -63,25 +63,21 @@ def test_an_estimate_is_fitted_to_the_measured_round(tmp_path: Path, name: str) 
 
 def test_a_plan_keeps_the_fit_for_all_methods(tmp_path: Path) -> None:
     files, seconds = slower(tmp_path, 1.0, 1.8)
-    made = specfleet.import_record(
-        "vllm-metrics", files, tmp_path / "made.toml", seconds=seconds, target=AT, draft=HEAD
-    )
-    server, small = made.scenario.profile, "llama-3.2-1b"
+    times: dict[str, Any] = {"target": AT, "draft": HEAD, "seconds": seconds}
+    made = specfleet.import_record("vllm-metrics", files, tmp_path / "made.toml", **times)
+    server: Any = made.scenario.profile
+    small = "llama-3.2-1b"
     found = specfleet.plan(
         tmp_path / "made.toml", {"drafters.depth": 4, "workload.new_tokens": 16}, draft=["lookup", small], jobs=1,
         acceptance=["lookup=1.5@3", f"{small}=0.7"], in_flight="2,4", slo="ttft_p99=9s",
     )  # fmt: skip
-    assert isinstance(server, HardwareProfile)
-    assert server.server
-    drafts = {row.method.split()[0]: one.profile for row, one in zip(found.best(), found.scenarios, strict=True)}
-    of_head, of_small = drafts[HEAD], drafts[small]
-    assert isinstance(of_small, HardwareProfile)
-    assert (of_head, len(drafts)) == (server, 4)
-    known, deeper = made.scenario.acceptance, next(one.acceptance for one in found.scenarios if one.profile == server)
-    assert isinstance(known, PerPosition)
-    assert isinstance(deeper, PerPosition)
-    rate = rate_of_mean(1 + known.reached().sum(), DEPTH)
-    assert deeper.reached()[: DEPTH + 1] == pytest.approx([*known.reached(), known.reached()[-1] * rate])
+    made_of: dict[str, Any] = dict(zip((row.method.split()[0] for row in found.best()), found.scenarios, strict=False))
+    of_small = made_of[small].profile
+    assert (made_of[HEAD].profile, len(made_of)) == (server, 4)
+    acceptance: Any = made.scenario.acceptance
+    reached = acceptance.reached()
+    deeper = made_of[HEAD].acceptance.reached()[: DEPTH + 1]
+    assert deeper == pytest.approx([*reached, reached[-1] * rate_of_mean(1 + reached.sum(), DEPTH)])
     place = placed_of(AT, "vllm")
     estimate = estimated_profile(place, beside(place, shape_of(small)))
     assert of_small.draft == estimate.draft.slowed(server.server.slower["draft"])

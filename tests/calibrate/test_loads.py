@@ -20,6 +20,7 @@ from specfleet.calibration.readers.served import inferred_profile
 from specfleet.calibration.readers.vllm_log import read_vllm_log
 from specfleet.calibration.readers.vllm_metrics import read_vllm_metrics
 from specfleet.fleet.errors import InputError
+from specfleet.fleet.scenario.arrivals import Poisson
 from specfleet.fleet.times.profile import HardwareProfile
 from tests.helpers.loads import (
     DEPTH,
@@ -267,12 +268,7 @@ def test_a_scrape_alone_has_totals_and_inferred_rates(tmp_path: Path) -> None:
 def test_an_idle_server_has_arrivals(tmp_path: Path) -> None:
     files = scrapes(tmp_path)
     made = specfleet.import_record("vllm-metrics", files, tmp_path / "made.toml", seconds=100.0)
-    assert (
-        made.scenario.workload.arrivals
-        == specfleet.scenario_of(
-            "star", {"workload.arrivals": {"process": "poisson", "per_s": len(KNOWN) / 100}}
-        ).workload.arrivals
-    )
+    assert made.scenario.workload.arrivals == Poisson(per_s=len(KNOWN) / 100)
     assert any("requests ran" in note for note in made.notes)
 
 
@@ -373,15 +369,8 @@ def test_options_without_effect_are_refused(tmp_path: Path, options: dict[str, o
     ("draft", "kind"), [("ngram", "lookup"), ("suffix", "suffix"), ("eagle3", "eagle"), ("llama-3.2-1b", "model")]
 )
 def test_an_estimated_target_is_predicted(tmp_path: Path, draft: str, kind: str) -> None:
-    made = specfleet.import_record(
-        "vllm-metrics",
-        scrapes(tmp_path),
-        tmp_path / "made.toml",
-        seconds=30.0,
-        target=AT,
-        draft=draft,
-        fit=False,
-    )
+    times: dict[str, Any] = {"seconds": 30.0, "target": AT, "draft": draft, "fit": False}
+    made = specfleet.import_record("vllm-metrics", scrapes(tmp_path), tmp_path / "made.toml", **times)
     assert made.scenario.drafters.kind == kind
     comparison = specfleet.compare_load(made)
     assert comparison is not None
