@@ -54,7 +54,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     - `over`: the time and how it is known, in words.
     - `requests`: finished ones. `requests_per_s`, `tokens_per_s`: finished requests, and tokens of answers.
     - `prompt_tokens`, `new_tokens`: lengths.
-    - `in_flight`: mean number of requests in the server; `running`, `waiting`: those parts of it.
+    - `in_flight`: mean number of requests in the server; `running`, `waiting`: its parts; `seen`: it at moments.
     - `ttft_s`, `tpot_s`: of each request; `gap_s`: between a row's steps, which is the time of a round.
     - `prefill_s`: from a request's first step to its first token; `prompts_per_round` (tokens): mean of a step.
       `prompts_per_token`: tokens of prompts for each of answers, where single lengths are not there.
@@ -79,6 +79,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: float | None = None
     running: float | None = None
     waiting: float | None = None
+    seen: tuple[float, ...] = ()
     kv_share: float | None = None
     preemptions: int | None = None
     ttft_s: Spread | None = None

@@ -40,7 +40,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     - `source`: the format, in words.
     - `counts`: None of a server that does not speculate. `load`: None of records without times.
     - `lengths` (tokens): of the prompt and the answer of each request; `lengths_from`: what has them.
-    - `shape`: of the drafts, by the server's settings.
+    - `shape`: of the drafts, by the server's settings. `model`: its name there, if it is known.
     - `notes`: warnings for the user, beside those of counts and load.
     """
 
@@ -50,6 +50,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     lengths: tuple[tuple[int, int], ...] = ()
     lengths_from: str = ""
     shape: Shape = CHAIN
+    model: str = ""
     notes: tuple[str, ...] = ()
 
     @property

@@ -12,15 +12,17 @@ from specfleet.calibration.readers.recording import Recording
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.positions import positions_of
 from specfleet.fleet.hardware.profile import beside, estimated_profile, placed_of
+from specfleet.fleet.hardware.shape import mtp_of
 from specfleet.fleet.hardware.shipped import engine_of, shape_of
+from specfleet.fleet.hardware.words import FOUND, MTP
 from specfleet.fleet.scenario.arrivals import Poisson, Trace
 from specfleet.fleet.scenario.lengths import Between, mean_tokens
-from specfleet.fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload
+from specfleet.fleet.scenario.scenario import FINDING, Drafters, Scenario, Verifiers, Workload
 from specfleet.fleet.scenario.shared import SharedPrompts
 from specfleet.fleet.times.effects import IdleEffect
 from specfleet.fleet.times.mixed import drafting_s, pass_s
 from specfleet.fleet.times.overhead import Overhead
-from specfleet.fleet.times.profile import POSITIONS, STEPS, HardwareProfile
+from specfleet.fleet.times.profile import POSITIONS, STEPS, HardwareProfile, Server
 from specfleet.fleet.times.station_times import DrafterTimes, VerifierTimes
 from specfleet.fleet.times.step import Member, Step, StepKind
 from specfleet.fleet.times.step_time import StepTime
@@ -30,12 +32,10 @@ ENOUGH_BUSY = 0.8  # share of the time, below which requests arrive by themselve
 ROUNDED = 0.05  # share by which whole requests in flight miss the observed, from which they arrive by themselves
 FAR = 2.0  # factor between a measured round and its estimate, from which a note asks for the device
 DEEPER = 16  # tokens of the deepest draft that the lengths of a text leave room for
-WAITED, ROOM = 0.05, 0.8  # requests that wait for each that runs; share of the KV cache below which it has room
-LOOKUP, MOST_TOKENS, MOST_ROWS = "lookup", 10**7, 10**4
+WAITED, ROOM = 0.2, 0.8  # requests that wait for each that runs; share of the KV cache below which it has room
+MOST_TOKENS, MOST_ROWS = 10**7, 10**4
 MET = "so that the measured round is met (fitted)"
 SETTINGS = ("max_num_seqs", "max_num_batched_tokens", "kv_tokens")
-
-
 Times = tuple[HardwareProfile | str, str]  # step times, inline or the name of a profile; and their source in words
 
 
@@ -48,6 +48,7 @@ def with_inferred_seqs(load: Load) -> Load:
         return load
     seqs = math.ceil(running / load.engines)
     note = f"max_num_seqs = {seqs} is inferred: {waiting:.3g} requests waited while {running:.3g} ran"
+    note += " (overloaded)" * (waiting > running)
     return msgspec.structs.replace(load, max_num_seqs=seqs, notes=(*load.notes, note))
 
 
@@ -110,7 +111,8 @@ def fitted(profile: HardwareProfile, recording: Recording, engine: str) -> tuple
         left_s = load.ttft_s.mean - load.prefill_s.mean - load.waiting / load.requests_per_s
         request_s = min(request_s, max(left_s, 0.0))
         sources["request_s"] += "; at most TTFT less queue and prefill (inferred)"
-    return msgspec.structs.replace(profile, sources=sources, request_s=request_s, **steps), how
+    server = profile.server and msgspec.structs.replace(profile.server, slower=dict.fromkeys(steps, factor))
+    return msgspec.structs.replace(profile, server=server, sources=sources, request_s=request_s, **steps), how
 
 
 def _rounds(profile: HardwareProfile, recording: Recording, load: Load, engine: str) -> NDArray[np.float64]:
@@ -158,11 +160,13 @@ def estimated(target: str, draft: str, recording: Recording, engine: str, fit: b
     """
     placed, speculates = placed_of(target, engine), recording.counts is not None
     if speculates and not draft:
-        raise InputError("--target of a server that speculates: needs --draft MODEL, or --draft lookup, beside it")
+        raise InputError("--target of a server that speculates: needs --draft MODEL, lookup or suffix, beside it")
     if draft and not speculates:
         raise InputError(f"--draft {draft}: the record shows a server without speculation; leave it out")
-    profile = estimated_profile(placed, beside(placed, shape_of(draft)) if draft not in ("", LOOKUP) else None)
-    if draft == LOOKUP:  # on the host, while the device works
+    shape = mtp_of(placed.shape) if draft == MTP else shape_of(draft) if draft not in ("", *FOUND) else None
+    profile = estimated_profile(placed, beside(placed, shape) if shape else None)
+    profile = msgspec.structs.replace(profile, server=Server(target, draft, engine, recording.model))
+    if draft in FOUND:  # on the host, while the device works
         profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
     profile, how = fitted(profile, recording, engine) if fit else (profile, "")
     load, role, known = recording.load, f"{POSITIONS} drafter ", profile.provenance
@@ -177,14 +181,15 @@ def estimated(target: str, draft: str, recording: Recording, engine: str, fit: b
 
 def with_again(load: Load, draft: str) -> Load:
     """Return a load whose prefix hits lack the block that a head computes again, if the drafter is one."""
-    is_head = draft not in ("", LOOKUP) and shape_of(draft).head
+    is_head = draft == MTP or (draft not in ("", *FOUND) and shape_of(draft).head)
     return msgspec.structs.replace(load, again=BLOCK) if is_head else load
 
 
 def is_open(load: Load) -> bool:
-    """Whether requests arrive by themselves: as said, or as idle times or a mean between whole numbers show."""
+    """Whether requests arrive by themselves: as said, or as idle times, a mean of no whole number or scrapes show."""
     held, waits = load.in_flight or 0.0, (load.waiting or 0.0) > WAITED * (load.running or 0.0)
-    is_between = load.limit is None and not waits and abs(max(round(held), 1) - held) > ROUNDED * held > 0
+    varies = any(seen and abs(seen - held) > max(ROUNDED * held, 1) for seen in load.seen)  # 0: before a load
+    is_between = load.limit is None and not waits and (varies or abs(max(round(held), 1) - held) > ROUNDED * held > 0)
     return load.limit == 0 or is_between or (load.busy_share is not None and load.busy_share < ENOUGH_BUSY)
 
 
@@ -192,12 +197,9 @@ def with_held(load: Load) -> Load:
     """Return a load with a note if requests are held in flight although the record does not say that they were."""
     if is_open(load) or load.limit is not None or not load.requests_per_s:
         return load
-    note = (
-        "closed loop: the requests in flight are held, so other settings change the requests/s; to hold the observed "
-        "rate: --set workload.streams=0 --set workload.arrivals.process=poisson --set workload.arrivals.per_s="
-        f"{load.requests_per_s:.4g}"
-    )
-    return msgspec.structs.replace(load, notes=(*load.notes, note))
+    rate = f"process=poisson --set workload.arrivals.per_s={load.requests_per_s:.4g}"
+    note = "closed loop: settings change requests/s; to hold these: --set workload.streams=0 --set workload.arrivals."
+    return msgspec.structs.replace(load, notes=(*load.notes, note + rate))
 
 
 def within(load: Load, profile: HardwareProfile | str, depth: int) -> Load:
@@ -230,9 +232,11 @@ def served(made: Scenario, load: Load, engine: str, draft: str, trace: str) -> t
     """
     replace = msgspec.structs.replace
     kind = made.drafters.kind
-    if draft:
-        shape = None if draft == LOOKUP else shape_of(draft)
-        kind = "lookup" if shape is None else "block" if shape.block else "eagle" if shape.head else "model"
+    if draft in FINDING:
+        kind = draft
+    elif draft:
+        shape = None if draft == MTP else shape_of(draft)
+        kind = "eagle" if shape is None else "block" if shape.block else "eagle" if shape.head else "model"
     drafters = replace(made.drafters, place="target", kind=kind) if made.acceptance else Drafters(count=0)
     settings = {name: value for name in SETTINGS if (value := getattr(load, name)) is not None}
     workload, said = _workload(load, made.workload, trace)
@@ -250,7 +254,7 @@ def _workload(load: Load, recorded: Workload, trace: str) -> tuple[Workload, str
     if not recorded.lengths:
         fewest, most = REQUESTS
         prompt, new = _lengths(load)
-        requests = min(max(load.requests or 16 * in_flight, fewest), most)
+        requests = min(max(load.requests or 16 * in_flight, fewest), max(most, 4 * in_flight))
         shared = SharedPrompts(share=load.shared_share) if load.shared_share else None
         workload = Workload(requests=requests, prompt_tokens=prompt, new_tokens=new, shared=shared)
     if load.requests_per_s and is_open(load):

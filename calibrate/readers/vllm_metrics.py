@@ -53,7 +53,7 @@ def read_vllm_metrics(files: Sequence[Path], seconds: float | None = None) -> Re
     if counts is None and load is None:
         lacks = f"{PREFIX}drafts_total, which a server with speculative decoding reports, and a load"
         raise InputError(f"{', '.join(map(str, files))}: lacks {lacks}")
-    return Recording(source="vLLM's Prometheus metrics", counts=counts, load=load)
+    return Recording(source="vLLM's Prometheus metrics", counts=counts, load=load, model=model)
 
 
 def _model(files: Sequence[Path], scrapes: Sequence[Sequence[Sample]]) -> str:
@@ -121,11 +121,12 @@ def _load(
         tpot_s = Spread(decoding_s / later)
     busy_s = steps / engines * gap_s.mean if gap_s else 0.0
     served_s = count("e2e_request_latency_seconds_sum")
-    time_s, over, notes = _time_between(files, scrapes, seconds, busy_s, served_s)
+    seen = tuple(sum(number_of(one) for one in scrape if one.name in GAUGES - {*KV_SHARES}) for scrape in scrapes)
+    time_s, over, notes = _time_between(files, scrapes, seconds, busy_s, served_s, seen)
     span_s = time_s or busy_s or math.inf  # without any time there are no rates
     if not steps and gap_s:
         steps = min(time_s * engines, served_s or math.inf) / gap_s.mean  # as many as fit while requests are there
-        how = "are inferred from the time" if steps else "lengthen it; two scrapes and their time tell"
+        how = "are inferred from the time" if steps else "lengthen it unseen, so its time is left out; give two scrapes"
         notes.append(f"no vllm:iteration_tokens_total, which counts steps: the prompts in a round {how}")
     prefill_s = of.get("request_prefill_time_seconds")
     running = mean_number("request_inference_time_seconds", "") or 2.0
@@ -142,6 +143,7 @@ def _load(
     cached_share = hits / queried if hits else 0.0
     held = add_up(sample for sample in last if sample.name in KV_SHARES)
     finished, tokens_per_s = count("e2e_request_latency_seconds_count"), tokens / span_s or None
+    ways = ways_of(gap_s, tpot_s, decoding_s / span_s, tokens_per_s, rounds / span_s, tokens_per_round)
     return Load(
         over=over,
         requests=round(finished),
@@ -152,6 +154,7 @@ def _load(
         in_flight=served_s / span_s or None,
         running=mean_number("request_inference_time_seconds", "num_requests_running"),
         waiting=mean_number("request_queue_time_seconds", "num_requests_waiting"),
+        seen=seen,
         kv_share=next((held[name] / engines for name in KV_SHARES if held.get(name)), None),
         preemptions=round(count("num_preemptions")),
         ttft_s=of.get("time_to_first_token_seconds"),
@@ -161,7 +164,7 @@ def _load(
         prompts_per_round=(1 - cached_share) * count("prompt_tokens") / steps if steps else 0.0,
         tokens_per_round=tokens_per_round,
         busy_share=busy_share,
-        ways=ways_of(gap_s, tpot_s, decoding_s / span_s, tokens_per_s, rounds / span_s, tokens_per_round),
+        ways=ways if steps or not gap_s else (),
         kv_tokens=_kv_tokens(last),
         engines=engines,
         cached_share=cached_share,
@@ -171,8 +174,9 @@ def _load(
 
 
 def _time_between(
-    files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], seconds: float | None, busy_s: float, served_s: float
-) -> tuple[float, str, list[str]]:
+    files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], seconds: float | None, busy_s: float, served_s: float,
+    seen: Sequence[float],
+) -> tuple[float, str, list[str]]:  # fmt: skip
     """Return the time between two scrapes, how it is known, and warnings; 0 where it is not known.
 
     - `busy_s`: time that the steps between them took. `served_s`: sum of the latencies of requests that finished.
@@ -190,7 +194,7 @@ def _time_between(
     elif first is not None and last is not None:
         time_s, known = last - first, "by their samples"
     apart = f"the scrapes are {time_s:.4g} s apart ({known})"
-    says = _contradiction(scrapes, time_s, busy_s, served_s) if time_s > 0 else ""
+    says = _contradiction(seen, time_s, busy_s, served_s) if time_s > 0 else ""
     if says and (seconds is None or busy_s > APART * time_s):
         raise InputError(f"{files[1]}: {apart}, but {says}: give --seconds, the time between them")
     if time_s <= 0 or busy_s > MAX_BUSY * time_s:
@@ -198,13 +202,12 @@ def _time_between(
     return time_s, f"between two scrapes, {time_s:.4g} s apart ({known})", [f"{apart}, but {says}"] if says else []
 
 
-def _contradiction(scrapes: Sequence[Sequence[Sample]], time_s: float, busy_s: float, served_s: float) -> str:
+def _contradiction(seen: Sequence[float], time_s: float, busy_s: float, served_s: float) -> str:
     """Say what contradicts a time between two scrapes; empty if nothing does. By Little's law the latencies over it are
     the requests in flight; after a load only counted steps say that it is too short."""
     if busy_s > APART * time_s:
         return f"steps between them took about {busy_s:.4g} s"
-    names, in_flight = (GAUGES - {*KV_SHARES}), served_s / time_s
-    seen = [sum(number_of(sample) for sample in scrape if sample.name in names) for scrape in scrapes]
+    in_flight = served_s / time_s
     too_many = not busy_s and in_flight > max(FEWEST, APART * max(seen)) and max(seen) > 0
     if too_many or (served_s and min(seen) >= max(FEWEST, APART * in_flight)):
         numbers = " and ".join(f"{number:g}" for number in seen)

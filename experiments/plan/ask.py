@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from specfleet.experiments.jobs import read_shard
 from specfleet.experiments.notes import notes_of
@@ -17,10 +18,11 @@ from specfleet.experiments.plan.deployments import LARGE, Deployment, Load, Ques
 from specfleet.experiments.plan.depths import FACTORS, MAX_IN_FLIGHT, speculate
 from specfleet.experiments.plan.goals import read_goals
 from specfleet.experiments.plan.lines import lines_of, precision_of
-from specfleet.experiments.plan.loads import lines_by_load, other_command, rows_at_once
+from specfleet.experiments.plan.loads import lines_by_load, other_command
 from specfleet.experiments.plan.search import Simulations, find
 from specfleet.experiments.plan.texts import read_budget, read_in_flight, read_rates
 from specfleet.experiments.sweep.sweep import Vary, vary_of
+from specfleet.fleet.acceptance.models import PerPosition, rate_of_mean
 from specfleet.fleet.data.shipped import shipped_files
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.inputs.text import read_toml
@@ -34,8 +36,10 @@ from specfleet.fleet.scenario.shared import SharedPrompts
 from specfleet.fleet.scenario.workload import ids_in, known_share, mean_lengths, with_arrivals
 from specfleet.fleet.scenario.writing import changed
 from specfleet.fleet.times.labels import basis_of
-from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.profile import HardwareProfile, Server
 
+FITTED = "{} as imported, estimated times x {}, which other ways to draft share (assumed)"
+DEEPER = "drafts deeper than recorded: acceptance goes on at the constant rate of the same mean (extrapolated)"
 MOST = int(MAX_IN_FLIGHT / FACTORS[0])  # requests in flight
 ROWS = requests_for(MOST)  # of a file of lengths, at most: as many as requests of a simulation
 BURSTS = "burstiness: the equations that choose what is simulated know the mean rate alone; simulations decide"
@@ -99,13 +103,16 @@ def plan(
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs = {jobs}: needs a whole number from 1")
     base = scenario_of("star" if scenario is None else scenario, changes, **keys)
-    targets, budget = _texts(target), read_budget(devices) if devices else None
+    targets, drafts, budget = _texts(target), _texts(draft), read_budget(devices) if devices else None
+    base, server, imported = _imported(base)
+    if server and not (targets or budget):
+        targets, drafts = (server.target,), (*filter(None, [server.draft]), *drafts)
     if scenario is None and targets and base.acceptance == scenario_of("star").acceptance:
         base = msgspec.structs.replace(base, acceptance=None)  # a star's is an example
     if budget is not None and len(targets) != 1:
         raise InputError("--devices: plans for one target; give one --target MODEL")
-    if (draft or devices) and not targets:
-        raise InputError("--draft: give --target, too, MODEL@DEVICE")
+    if drafts and not targets:
+        raise InputError("--draft: give --target, too, MODEL@DEVICE, or a scenario that `import --target` wrote")
     content: dict[str, Any] = {}
     for part in (changes or (), keys):
         apply_changes(content, part, "plan")
@@ -125,13 +132,15 @@ def plan(
     goals = read_goals(base, _texts(slo), _texts(least))
     drafters, replicas = (tuple(wanted.pop(key, ())) for key in COUNTS)
     asked = Asked(
-        scenario=_with_load(base, serving), targets=targets, drafts=_texts(draft), link=link,
+        scenario=_with_load(base, serving), server=server, settings=frozenset(given),
+        targets=targets, drafts=drafts, link=link,
         acceptance=_texts(f"{acceptance:g}" if isinstance(acceptance, float) else acceptance), cost=_texts(cost),
         devices=budget, serving=serving, given=stated,
         costs_decide=any(Question((), load, goals, budget).aim != "time" for load in loads),
         depths=tuple(wanted.pop(DEPTH, ())), vary=wanted,
     )  # fmt: skip
-    candidates, unit, notes = make_candidates(asked)
+    candidates, unit, noted = make_candidates(asked)
+    notes = [*imported, *noted]
     candidates = _drafting_at(given.get(PLACE), candidates) if targets else candidates
     if serving and scenario is not None and base.verifiers.max_num_seqs == 1 and LIMIT not in given:
         notes.append(f"{LIMIT} = 1 of the scenario is a star's; servers have vLLM's limit; --set {LIMIT}=1 keeps it")
@@ -147,6 +156,18 @@ def plan(
     notes = [*_shared_acceptance(candidates, by_load), *notes, *beyond]
     title = f"shard {shard} of the methods, {_title(asked, loads)}" if shard else _title(asked, loads)
     return _answer(title, by_load, unit, serving, notes)
+
+
+def _imported(base: Scenario) -> tuple[Scenario, Server | None, list[str]]:
+    """Return the scenario of a running server with acceptance of deeper drafts, the server if any, and notes."""
+    if not (server := getattr(base.profile, "server", None)):
+        return base, None, []
+    factors = " and ".join(f"{factor:.2f} ({name})" for name, factor in server.slower.items()) or "1 (not fitted)"
+    if isinstance(base.acceptance, PerPosition):  # up to twice as deep
+        reached = base.acceptance.reached()
+        further = reached[-1] * rate_of_mean(1 + float(reached.sum()), len(reached)) ** np.arange(1, len(reached) + 1)
+        base = msgspec.structs.replace(base, acceptance=PerPosition(survival=(*reached.tolist(), *further.tolist())))
+    return base, server, [FITTED.format(server.target, factors), *[DEEPER] * bool(server.draft)]
 
 
 def _within_capacity(
@@ -185,8 +206,8 @@ def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool
         if first.winner is not None and serving and "@" in best.candidate.target:
             measure = bench_command(best, first.question.load, chosen[0])
             load = first.question.load.text + f" over {best.replicas} targets" * (best.replicas > 1)
-            asked = best.candidate, best.depth, rows_at_once(first, rows[0]), load, schedule
-            commands = (*server_commands(*asked), *other_command(first, rows[0]), measure)
+            asked = best.candidate, best.depth, load, schedule
+            commands = (*server_commands(*asked), *other_command(first), measure)
     profile = best.candidate.base.profile
     assert isinstance(profile, HardwareProfile)
     return Plan(
@@ -310,6 +331,7 @@ def _title(asked: Asked, loads: Sequence[Load]) -> str:
     prompt, answer = mean_lengths(asked.scenario.workload)
     budget = ", ".join(f"{count} x {kind}" for kind, count in (asked.devices or {}).items())
     what = " or ".join(asked.targets) or f"scenario {asked.scenario.name}"
+    what = f"server {asked.scenario.name}, {what}" if asked.server else what
     on = f" on {budget}" if budget else ""
     at = ", ".join([*(load.text.partition(" ")[0] for load in loads[:-1]), loads[-1].text])
     about_answers = f"answers of {'about ' if asked.serving else ''}{answer:.0f}"

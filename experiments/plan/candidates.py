@@ -30,7 +30,7 @@ from specfleet.fleet.scenario.prefill import Prefill
 from specfleet.fleet.scenario.reading import change_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Drafters, Scenario, Verifiers
-from specfleet.fleet.times.profile import HardwareProfile
+from specfleet.fleet.times.profile import HardwareProfile, Server
 from specfleet.fleet.times.step_time import LinkTime, StepTime
 
 Method = Literal["none", "lookup", "suffix", "head", "block", "beside", "apart"]
@@ -58,6 +58,7 @@ class Candidate(msgspec.Struct, frozen=True):
     - `target`, `place`: MODEL@DEVICE of target and drafter elsewhere; of a scenario's own stations their role alone.
     - `drafter`: the model that drafts; `placed`: where.
     - `stated`: limits of a server that the user states.
+    - `server`: that runs there now; commands leave its options alone.
     - `accepted`: what a published acceptance is, and its source.
     - `shared_with`: of an acceptance that was stated without a name, its first drafter, a model if there is one.
     """
@@ -73,6 +74,7 @@ class Candidate(msgspec.Struct, frozen=True):
     drafter: str = ""
     placed: Placed | None = None
     stated: frozenset[str] = frozenset()
+    server: Server | None = None
     accepted: str = ""
     shared_with: str = ""
 
@@ -91,6 +93,7 @@ class Asked(msgspec.Struct, frozen=True):
     - `serving`: whether targets are servers, with vLLM's limits, and not StarSD's, which have one request each.
     - `costs_decide`: whether costs choose among fleets.
     - `depths`: to try, () for all; `vary`: values of further keys.
+    - `server`: that the scenario's times are of; `settings`: keys that a user sets beside its scenario.
     """
 
     scenario: Scenario
@@ -105,6 +108,8 @@ class Asked(msgspec.Struct, frozen=True):
     given: frozenset[str] = frozenset()
     depths: tuple[int, ...] = ()
     vary: Mapping[str, Sequence[Any]] = {}
+    server: Server | None = None
+    settings: frozenset[str] = frozenset()
 
 
 def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
@@ -114,7 +119,8 @@ def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
     on its devices.
     """
     parts = [draft.partition("@") for draft in asked.drafts]
-    drafts = tuple("".join((drafter_named(model, asked.targets), *place)) for model, *place in parts)
+    named = ("".join((drafter_named(model, asked.targets), *place)) for model, *place in parts)
+    drafts = tuple(dict.fromkeys(named))
     asked = msgspec.structs.replace(asked, drafts=drafts)
     accepted = texts.acceptance_by_drafter(asked.acceptance, drafts)
     is_shared = "" in accepted and not isinstance(accepted[""], Wanted)
@@ -228,21 +234,28 @@ def _at(
     accepted: Mapping[str, Stated],
 ) -> Iterator[Candidate | MisfitError]:  # fmt: skip
     """Yield the candidates for a target at its place, and why drafters do not fit there."""
+    server = asked.server if asked.server and asked.server.target == place else None
+    target = placed_of(place, server.engine) if server else target
 
     def made(name: str, method: Method, drafter: Placed | None = None, model: str = "", where: str = "") -> Candidate:
-        profile = estimated_profile(target, drafter)
+        drafted_by = "" if method == "none" else model or method
+        profile, known = estimated_profile(target, drafter), asked.scenario.profile
         if method in FOUND:  # on the host, while the device works
             profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
-        drafted_by = "" if method == "none" else model or method
-        of_drafts, source = texts.acceptance_at(drafted_by, accepted, asked.scenario.acceptance, target, drafter)
+        if server and isinstance(known, HardwareProfile):  # of other ways to draft, the estimate by the same factors
+            slower = {name: getattr(profile, name).slowed(factor) for name, factor in server.slower.items()}
+            profile = msgspec.structs.replace(profile, request_s=known.request_s, **slower)
+            profile = known if drafted_by == server.draft else profile
+        usual = None if asked.server and drafted_by != asked.server.draft else asked.scenario.acceptance
+        of_drafts, source = texts.acceptance_at(drafted_by, accepted, usual, target, drafter)
         base, block = _base(asked, method, profile, target, of_drafts), drafter.shape.block if drafter else 0
         if not (asked.serving or base.verifiers.prefix_cache or KV_KEYS & asked.given) and succeeds(resolve, base):
             # For one request, which is all: the loop of stars knows no cache.
             base = msgspec.structs.replace(base, profile=msgspec.structs.replace(profile, kv=None))
         depths = _depths(asked, method, of_drafts, block)
-        stated = frozenset(key.removeprefix("verifiers.") for key in asked.given)
+        stated = frozenset(key.removeprefix("verifiers.") for key in (asked.settings if asked.server else asked.given))
         costs = prices[place], prices.get(where, 0.0)
-        return Candidate(name, method, base, depths, *costs, place, where, model, drafter, stated, source)
+        return Candidate(name, method, base, depths, *costs, place, where, model, drafter, stated, server, source)
 
     yield made("no speculation", "none")
     on_target = set[str]()

@@ -10,6 +10,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from specfleet.experiments.plan.candidates import Candidate
@@ -32,11 +33,12 @@ PARALLEL = ("peagle", "pard")  # of methods, those that vLLM tells to draft in o
 ADAPTIVE = ("EAGLE", "EAGLE3")  # algorithms of SGLang that change depth
 SINCE = {"vllm": "0.24", "sglang": "0.5.13", "depth 0": "0.5.14"}  # versions that change depth by requests at once
 ELSEWHERE = "no released server takes drafts from another host; `specfleet run` does"
-LIMITS = {  # of servers, where a user states them: options of vLLM, of SGLang
+LIMITS = {  # of servers: options of vLLM, of SGLang
+    "max_num_seqs": ("--max-num-seqs {}", "--max-running-requests {}"),
+    "max_num_batched_tokens": ("--max-num-batched-tokens {}", "--chunked-prefill-size {}"),
     "gpu_memory_utilization": ("--gpu-memory-utilization {}", "--mem-fraction-static {}"),
     "kv_block_size": ("--block-size {}", "--page-size {}"),
     "kv_tokens": ("--num-gpu-blocks-override {blocks}", "--max-total-tokens {}"),
-    "max_num_batched_tokens": ("", "--chunked-prefill-size {}"),
 }
 ROUND = 1024  # to multiples of which the longest text is rounded up
 MAX_SPREAD = 0.99  # of uniform lengths around their mean: vLLM takes shares below 1
@@ -72,12 +74,12 @@ class Schedule(NamedTuple):
 
 
 def server_commands(
-    candidate: Candidate, depth: int, in_flight: int, load: str = "the planned load", schedule: Schedule | None = None
+    candidate: Candidate, depth: int, load: str = "the planned load", schedule: Schedule | None = None
 ) -> tuple[str, ...]:
-    """Return vLLM's and SGLang's command for a method at a depth, with so many requests in flight, as simulated.
+    """Return vLLM's and SGLang's command for a method at a depth, with the limits that were simulated.
 
     A line where no server runs it. SGLang's scheduler differs from vLLM's, so its times do. `load`: in words.
-    `schedule`: depths by load, which SGLang has for heads alone.
+    `schedule`: depths by load, which SGLang has for heads alone. A running server keeps its own limits.
     """
     if candidate.method == "apart":
         return (ELSEWHERE,)
@@ -90,18 +92,16 @@ def server_commands(
         return (f"vLLM and SGLang split a drafter as its target; {why}",)
     limits = candidate.base.verifiers
     deepest = schedule.deepest if schedule else depth
-    rows = min(in_flight, limits.max_num_seqs, limits.max_num_batched_tokens)  # a step has a token for each at least
-    if "max_num_seqs" in candidate.stated:
-        rows = min(limits.max_num_seqs, limits.max_num_batched_tokens)
-    names = _names(candidate, f"let {rows} run at once of {load}" if rows < in_flight else f"as planned for {load}")
+    names = _names(candidate, "are your server's" if candidate.server else f"as planned for {load}")
     # The model's own limit may exceed the cache.
     longest = -(-(read_lengths(candidate.base.workload).longest_text + deepest + 1) // ROUND) * ROUND
     room = limits.kv_tokens // limits.kv_block_size * limits.kv_block_size
     longest = min(longest, shape_of(model).positions or longest, room or longest)
-    vllm = ["vllm serve", *_options(candidate, "", "--tensor-parallel-size", "fp8"), f"--max-model-len {longest}"]
-    vllm.append(f"--max-num-seqs {rows} --max-num-batched-tokens {limits.max_num_batched_tokens}")
+    vllm = ["vllm serve", *_options(candidate, "", "--tensor-parallel-size", "fp8")]
     sglang = ["python -m sglang.launch_server", *_options(candidate, "--model-path ", "--tp", "fp8_e5m2")]
-    sglang.append(f"--context-length {longest} --max-running-requests {rows}")
+    if not candidate.server:
+        vllm.append(f"--max-model-len {longest}")
+        sglang.append(f"--context-length {longest}")
     served = _served(candidate)
     lines = [[*vllm, *served[0]], [*sglang, *served[1]]]
     needs = ["# ", "# "]
@@ -186,8 +186,8 @@ def bench_command(fleet: Deployment, load: Load, scenario: Scenario) -> str:
     With prefill servers it measures their router, with the whole load.
     Acceptance depends on the prompts, so speculation is measured with the user's own, not with random ones.
     """
-    model, workload = fleet.candidate.target.rpartition("@")[0], scenario.workload
-    served = _checkpoint(model, _published_in(fleet.candidate))
+    workload = scenario.workload
+    served = _served_model(fleet.candidate)
     replicas = 1 if fleet.prefills else fleet.replicas
     prompt, answer = mean_lengths(workload)
     rate = f"--max-concurrency {-(-load.at_once(replicas) // replicas)}"
@@ -244,12 +244,18 @@ def _checkpoint(model: str, precisions: str = "") -> str:
     return named[1] if named and not precisions else "-".join(["PATH_OF", model, *precisions.split(", ")]).rstrip("-")
 
 
+def _served_model(candidate: Candidate) -> str:
+    """Return the target's model as servers take it: by its name at a running one, else its checkpoint."""
+    running = candidate.server.model if candidate.server else ""
+    return running or _checkpoint(candidate.target.rpartition("@")[0], _published_in(candidate))
+
+
 def _options(candidate: Candidate, flag: str, parallel: str, cache: str) -> list[str]:
     """Return a server's options for the model, the devices that share it, and precisions."""
-    model, _, where = candidate.target.rpartition("@")
+    where = candidate.target.rpartition("@")[2]
     kind, count = devices_in(candidate.target)
     return [
-        f"{flag}{quote(_checkpoint(model, _published_in(candidate)))}",
+        f"{flag}{quote(_served_model(candidate))}",
         *([f"{parallel} {count}"] if count > 1 else []),
         *(["--dtype half"] if "bf16" not in device_of(kind).compute else []),
         *(["--quantization fp8"] if "fp8" in where.split(":") and not _published_in(candidate) else []),
@@ -265,11 +271,13 @@ def _published_in(candidate: Candidate) -> str:
 
 
 def _stated_limits(candidate: Candidate, engine: int) -> list[str]:
-    """Return the options for limits that a user states; `engine`: 0 for vLLM, 1 for SGLang."""
-    limits, stated = candidate.base.verifiers, candidate.stated
-    blocks = limits.kv_tokens // limits.kv_block_size
-    values = [(options[engine], getattr(limits, name)) for name, options in LIMITS.items() if name in stated]
-    return [option.format(value, blocks=blocks) for option, value in values if option and value]
+    """Return the options for limits that a user states, and for those that servers always get, which a running one
+    has; `engine`: 0 for vLLM, 1 for SGLang."""
+    limits, always = candidate.base.verifiers, () if candidate.server else tuple(LIMITS)[: 2 - engine]
+    blocks, values = limits.kv_tokens // limits.kv_block_size, msgspec.structs.asdict(limits)
+    values["max_num_seqs"] = min(limits.max_num_seqs, limits.max_num_batched_tokens)  # a step has a token for each
+    names = [name for name in LIMITS if name in (*candidate.stated, *always) and values[name]]
+    return [LIMITS[name][engine].format(values[name], blocks=blocks) for name in names]
 
 
 def _names(candidate: Candidate, limits: str) -> str:

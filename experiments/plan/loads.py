@@ -7,7 +7,7 @@ from statistics import mode
 
 import msgspec
 
-from specfleet.experiments.plan.answer import Row
+from specfleet.experiments.plan.answer import Reached, Row, goals_reached
 from specfleet.experiments.plan.candidates import unstated
 from specfleet.experiments.plan.commands import make_schedule, server_commands
 from specfleet.experiments.plan.deployments import Deployment
@@ -31,6 +31,9 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
     )
     yield f"best: {'; '.join(spans)} (least {aim}){unstated(winning)}"
     yield f"ranges: {_ranges(by_load)}"
+    if goals := by_load[0][0].question.goals:
+        reached = ((_short(rows[0].load), goals_reached(goals, rows[0])) for _, rows in by_load)
+        yield f"goals: {'; '.join(f'at {load}: ' + ', '.join(map(_state, of)) for load, of in reached)}"
     if hits := [f"{rows[0].metrics[HITS].value:.0%}" for _, rows in by_load if HITS in rows[0].metrics]:
         yield f"hits: {', '.join(hits)} of prompt tokens in the prefix cache with the best methods"
     (fleet, depths), schedule = _depths(by_load), None
@@ -44,24 +47,28 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
         yield from schedule_lines(fleet, schedule, 0 if in_command else None)
     yield from (line for search, rows in by_load for line in carried(search, rows))
     yield from turns([search for search, _ in by_load])
-    for method, (search, rows) in {_method(rows[0]): (search, rows) for search, rows in by_load}.items():
+    for method, search in {_method(rows[0]): search for search, rows in by_load}.items():
         at = ", ".join(span([rows[0].load for _, rows in run]) for run in runs if _method(run[0][1][0]) == method)
         best = search.best[0]
         if "@" not in best.candidate.target:  # stations of a scenario: no model to serve
             return
         is_shown = fleet is not None and best.candidate.name == fleet.candidate.name and not search.question.load.per_s
         depth = max(deep for _, deep in falling(depths)) if is_shown and depths else best.depth
-        asked = best.candidate, depth, rows_at_once(search, rows[0]), at, schedule if is_shown else None
+        asked = best.candidate, depth, at, schedule if is_shown else None
         yield f"serve at {at}: {server_commands(*asked)[0]}"
     if not any(search.best[0].depth for search, _ in by_load):
-        yield from (f"serve with drafts: {line}" for line in other_command(by_load[-1][0], by_load[-1][1][0]))
+        yield from (f"serve with drafts: {line}" for line in other_command(by_load[-1][0]))
 
 
-def other_command(search: Simulations, row: Row) -> tuple[str, ...]:
-    """Return vLLM's command for the only way to draft, where none is better, which has this row."""
+def other_command(search: Simulations) -> tuple[str, ...]:
+    """Return vLLM's command for the only way to draft, where none is better."""
     plain, *others = search.best
     fleets = others if len(others) == 1 and not plain.depth else ()
-    return tuple(server_commands(one.candidate, one.depth, rows_at_once(search, row), row.load)[0] for one in fleets)
+    return tuple(server_commands(one.candidate, one.depth, search.question.load.text)[0] for one in fleets)
+
+
+def _state(goal: Reached) -> str:
+    return f"{goal.text} {goal.state} ({goal.said(is_short=True).partition(',')[0]})"
 
 
 def _ranges(by_load: Sequence[Best]) -> str:
@@ -80,7 +87,8 @@ def _shares(search: Simulations, row: Row, metrics: Mapping[str, str]) -> str:
     ranges, said = ranges_of(search, search.best[0]), list[str]()
     for what, name in metrics.items():
         value, low, high = msgspec.structs.astuple(ranges.around(name, row.metrics[name]))
-        ends = f"{low / value - 1:+.0%} to {high / value - 1:+.0%}" if high < math.inf else "not known"
+        why = "not measured" if name == "ttft_s" and ranges.errors.ttft[1] == math.inf else "over a factor of 2"
+        ends = f"{low / value - 1:+.0%} to {high / value - 1:+.0%}" if high < math.inf else f"not known ({why})"
         said.append(f"{what} {ends}")
     return ", ".join(said)
 
@@ -94,13 +102,6 @@ def _depths(by_load: Sequence[Best]) -> tuple[Deployment | None, list[Depths]]:
         return None, []
     known = [depths_at(search, one, search.question.load) for search, one in found]
     return found[0][1], [at for at in known if at is not None]
-
-
-def rows_at_once(search: Simulations, row: Row) -> int:
-    """Return the limit of a server's requests: as simulated, and in a closed loop the requests at a target."""
-    limit = search.best[0].candidate.base.verifiers.max_num_seqs
-    load = search.question.load
-    return limit if load.per_s else max(round(load.at_once(row.targets) / row.targets), 1)
 
 
 def _best(of_load: Best) -> str:

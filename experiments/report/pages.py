@@ -11,7 +11,7 @@ from specfleet.experiments.compare.compare import ComparedQuantity
 from specfleet.experiments.console.headline import headline
 from specfleet.experiments.console.printing import case_text
 from specfleet.experiments.draw import plan_of, read_plan, timeline_of
-from specfleet.experiments.plan.answer import Plan, Reached, Row
+from specfleet.experiments.plan.answer import Plan, Row
 from specfleet.experiments.plan.lines import GIVEN
 from specfleet.experiments.report import tables
 from specfleet.experiments.report.page import Grid, ReportPage, html_of
@@ -56,7 +56,7 @@ def plan_page(plan: Plan) -> ReportPage:
     """Return the page of a plan."""
     grids = [_fleets(plan)]
     if plan.goals:
-        goals = [(goal.text, _reached(goal), goal.state, "simulated") for goal in plan.goals]
+        goals = [(goal.text, goal.said(), goal.state, "simulated") for goal in plan.goals]
         note = "Ranges are of one more run; those of the answer also count errors of step times and acceptance."
         grids.append(Grid("Goals of the chosen fleet", ("goal", "reached", "state", "label"), goals, note))
     if plan.rule is not None:
@@ -80,13 +80,6 @@ def plan_page(plan: Plan) -> ReportPage:
     )  # fmt: skip
 
 
-def _reached(goal: Reached, is_short: bool = False) -> str:
-    """Say a goal in its unit: what is reached, the range of one more run, and the limit."""
-    unit, factor = ("ms", 1e3) if goal.unit == "s" else (goal.unit, 1.0)
-    value, low, high, limit = (f"{factor * number:.4g}" for number in (goal.value, goal.low, goal.high, goal.limit))
-    return f"{value} {unit}{f' ({low} .. {high})' if low != high and not is_short else ''}, goal {limit}"
-
-
 def _summary(plan: Plan) -> Iterator[str]:
     """Say what to run, what a user gets, what that costs and what limits it, what is next, and what all rests on."""
     best, unit, lines = plan.chosen, plan.unit.partition(" (")[0], dict(answers(plan.lines))
@@ -96,7 +89,7 @@ def _summary(plan: Plan) -> Iterator[str]:
     yield " ".join(_user(plan.best(load)[0]) for load in dict.fromkeys((plan.loads[0], plan.loads[-1])))
     price = "${:.3g}" if unit == "$" else f"{{:.3g}} {unit}"
     costs = f"{price.format(best.cost_per_hour)} an hour, {price.format(best.per_million)} for a million tokens"
-    goals = "".join(f"; {goal.text}: {_reached(goal, True)}, {goal.state}" for goal in plan.goals)
+    goals = "".join(f"; {goal.text}: {goal.said(is_short=True)}, {goal.state}" for goal in plan.goals)
     limit = f" Its limit: {re.split(' with |; [^;]* has ', lines['limit'])[0]}." if "limit" in lines else ""
     costs += f"{plan.unit.removeprefix(unit)}, at {best.tokens_per_s:.4g} tokens/s in all{goals}"
     yield f"{f'At {best.load} it' if several else 'It'} costs {costs}.{limit}"

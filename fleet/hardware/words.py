@@ -11,7 +11,7 @@ from specfleet.fleet.hardware.shipped import shape_of, shipped_name
 MTP = "mtp"
 METHODS = ("eagle", "eagle3", "dflash", "dspark", "pard", "peagle")
 FOUND = {"lookup": "prompt lookup", "suffix": "suffix decoding"}  # drafts without a model, and their names
-SYNONYMS = {"ngram": "lookup", "mtp": MTP, "nextn": MTP} | {name: name for name in FOUND}  # words of engines
+SYNONYMS = {"ngram": "lookup", "mtp": MTP, "deepseek_mtp": MTP, "nextn": MTP} | {name: name for name in FOUND}
 
 
 def drafter_named(word: str, targets: Sequence[str]) -> str:

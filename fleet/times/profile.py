@@ -29,6 +29,24 @@ POSITIONS = "positions of"  # in provenance, before role and name of a model: to
 Size = Annotated[int, Meta(ge=0, le=10**9)]
 
 
+class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The server that estimated times are of, as `specfleet import --target` writes it.
+
+    Keys:
+        target: Its model and devices, MODEL@DEVICE.
+        draft: Its drafter; empty without one.
+        engine: The shipped engine of its host times.
+        model: Its model's name, as its records have it.
+        slower (factor): Its times over their estimates, by step: how they meet a measured round.
+    """
+
+    target: str
+    draft: str = ""
+    engine: str = "graphs"
+    model: str = ""
+    slower: dict[str, Factor] = {}
+
+
 class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All numbers that the simulator needs about a machine and a model pair.
 
@@ -64,6 +82,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         power: Electrical power of a device. Left out, or unlike within a side, energy is not reported.
         inferred_at (tokens): Depth of the drafts and draft tokens of a row, where the step times were inferred from one
             load; a scenario with other drafts is refused.
+        server: The server that the times are estimated of and fitted to, which a plan keeps.
         provenance: Where and how the numbers were measured: host, versions, models, prompts.
         sources: Source of each number, by its dotted name: a paper's table, or the word "assumed".
         measured: Raw quantiles, residuals and other data to judge the fits; `left_out` says what there is not, and why.
@@ -96,6 +115,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: Version = FORMAT
     one_pass: bool | UnsetType = UNSET  # which leaves digests of other profiles alone
     slots_less: Annotated[int, Meta(ge=0, le=1)] | UnsetType = UNSET
+    server: Server | UnsetType = UNSET
 
     def digest(self) -> str:
         """Fingerprint of the numbers: equal profiles have equal ones, from any file."""

@@ -37,7 +37,7 @@ def import_(
     ] = "",
     draft: Annotated[
         str,
-        typer.Option(metavar="MODEL", help="With --target: the drafter on its device, or lookup.", show_default="none"),
+        typer.Option(metavar="MODEL", help="With --target: its drafter, lookup, suffix or mtp.", show_default="none"),
     ] = "",
     fit: Annotated[
         bool, typer.Option("--fit/--no-fit", help="Scale estimated times to the measured round, as of the same device.")
@@ -94,15 +94,14 @@ def import_(
 
 def next_step(imported: "Imported", load: "Load", out: Path) -> str:
     """Say which command has other draft lengths and no drafts, or drafts at all."""
-    held = max(round(load.in_flight or load.running or 1), 1)
-    if not imported.rounds:
-        return f"drafts: specfleet plan --target MODEL@DEVICE --draft MODEL --acceptance SHARE --in-flight {held}"
-    if getattr(imported.scenario.profile, "inferred_at", None) is not None:
-        return "other draft lengths, and no drafts: import again with --target MODEL@DEVICE --draft MODEL"
+    held = max(round(load.running or load.in_flight or 1), 1)
+    if not getattr(imported.scenario.profile, "server", None):
+        again = f"import again with --target MODEL@DEVICE{' --draft MODEL' * bool(imported.rounds)}"
+        return f"other draft lengths, methods, or none: {again}, then: specfleet plan {out} --in-flight {held}"
     loads = ",".join(map(str, dict.fromkeys((max(held // 4, 1), held, 4 * held))))
-    mean = f"{imported.modelled or imported.mean_acceptance_length:.3g}@{imported.scenario.drafters.depth}"
-    longer = f"longer ones than recorded (extrapolated): --acceptance {mean}"
-    return f"other draft lengths, and no drafts: specfleet plan {out} --in-flight {loads}; {longer}"
+    add = "--draft lookup --acceptance lookup=SHARE"
+    which = "which draft length, or none" if imported.rounds else "without drafts"
+    return f"{which}: specfleet plan {out} --in-flight {loads}; other methods: add {add}"
 
 
 def print_imported(imported: "Imported") -> None:

@@ -25,7 +25,7 @@ def plan(
         typer.Argument(
             metavar="SCENARIO",
             help="Lengths, policies, [slo], [cost], [link]: a file (TOML), or a shipped name. Without --target its own "
-            "stations are planned.",
+            "stations, or the server that `import` read, are planned.",
             show_default="star",
         ),
     ] = None,

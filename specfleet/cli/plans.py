@@ -87,7 +87,7 @@ def print_answer(answer: "Plan") -> None:
             print_table("", heading, _by_targets(answer), texts=3)
     if len({row.method for row in answer.best()}) > 2 and "@" in answer.chosen.target:
         elsewhere = " (elsewhere: and --set drafters.place=own)" * any(row.drafters for row in answer.best())
-        say(f"another row as the answer: its --draft alone{elsewhere}, or no --draft; -o FOLDER keeps all as scenarios")
+        say(f"another row as the answer: --target, its --draft alone{elsewhere} or none; -o FOLDER keeps all")
     if answer.commands:
         say(f"start a target of this fleet (vLLM, SGLang), and measure it at its share of {answer.loads[0]}:")
     for command in answer.commands:
@@ -125,10 +125,10 @@ def _by_targets(answer: "Plan") -> list[tuple[str, ...]]:
 def _print_methods(answer: "Plan", source: str) -> None:
     names = list(dict.fromkeys(row.method for row in answer.best()))
     cells = {(row.method, row.load): row for row in reversed(answer.best())}
-    whose = "the fleet" if "/s" in answer.loads[0] else "a target"
+    whose, p99 = ("the fleet", ", its P99") if "/s" in answer.loads[0] else ("a target", "")
     columns = [load.removesuffix(" at each target") for load in answer.loads]
     for title, heading, text in (
-        (source, f"tokens/s of {whose} (mean TPOT, TTFT in ms; depth)", _text),
+        (source, f"tokens/s of {whose} (mean TPOT, TTFT{p99} in ms; depth)", _text),
         ("", "cost of 10^6 tokens", lambda row: f"{number(row.per_million, 3)} ({row.standing})"),
         ("", "KV cache that they need", lambda row: "no limit" if row.kv_share is None else f"{row.kv_share:.0%}"),
     ):
@@ -148,5 +148,6 @@ def _text(row: "Row") -> str:
         sharing = row.targets // row.drafters if row.drafters else 0
         several = f", {sharing} target{'s' * (sharing > 1)} a drafter" if sharing else ""
     depth = f"; {row.depth}" if row.depth else ""
-    tpot, ttft = (1e3 * row.metrics[name].value for name in ("tpot_s", "ttft_s"))
-    return f"{tokens:.0f} ({tpot:.1f}, {ttft:.0f}{depth}{several})"
+    names = ("tpot_s", "ttft_s", "ttft_p99_s")[: 3 if "/s" in row.load and "ttft_p99_s" in row.metrics else 2]
+    tpot, *ttft = (1e3 * row.metrics[name].value for name in names)
+    return f"{tokens:.0f} ({tpot:.1f}, {', '.join(f'{time:.0f}' for time in ttft)}{depth}{several})"

@@ -8,6 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 import specfleet
+from specfleet.fleet.acceptance.models import rate_of_mean
+from specfleet.fleet.hardware.profile import beside, estimated_profile, placed_of
+from specfleet.fleet.hardware.shipped import shape_of
 from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.fleet.times.profile import STEPS, HardwareProfile
 from specfleet.sim.run import simulate
@@ -56,6 +59,35 @@ def test_an_estimate_is_fitted_to_the_measured_round(tmp_path: Path, name: str) 
     (row,) = [row for row in comparison.rows if row.quantity == "time of a round, ms"]
     assert row.kind == "input"
     assert row.error == pytest.approx(0, abs=0.04)
+
+
+def test_a_plan_keeps_the_fit_for_all_methods(tmp_path: Path) -> None:
+    files, seconds = slower(tmp_path, 1.0, 1.8)
+    times: dict[str, Any] = {"target": AT, "draft": HEAD, "seconds": seconds}
+    made = specfleet.import_record("vllm-metrics", files, tmp_path / "made.toml", **times)
+    server: Any = made.scenario.profile
+    small = "llama-3.2-1b"
+    found = specfleet.plan(
+        tmp_path / "made.toml", {"drafters.depth": 4, "workload.new_tokens": 16}, draft=["lookup", small], jobs=1,
+        acceptance=["lookup=1.5@3", f"{small}=0.7"], in_flight="2,4", slo="ttft_p99=9s",
+    )  # fmt: skip
+    made_of: dict[str, Any] = dict(zip((row.method.split()[0] for row in found.best()), found.scenarios, strict=False))
+    of_small = made_of[small].profile
+    assert (made_of[HEAD].profile, len(made_of)) == (server, 4)
+    acceptance: Any = made.scenario.acceptance
+    reached = acceptance.reached()
+    deeper = made_of[HEAD].acceptance.reached()[: DEPTH + 1]
+    assert deeper == pytest.approx([*reached, reached[-1] * rate_of_mean(1 + reached.sum(), DEPTH)])
+    place = placed_of(AT, "vllm")
+    estimate = estimated_profile(place, beside(place, shape_of(small)))
+    assert of_small.draft == estimate.draft.slowed(server.server.slower["draft"])
+    assert of_small.verify == estimate.verify
+    said = " ".join(found.lines)
+    assert "goals: at 2 in flight: ttft_p99 <= 9s met (" in said
+    assert "vllm serve m " in said  # the name in the scrape, and none of its limits
+    assert "--max-" not in said
+    with pytest.raises(specfleet.InputError, match=r"lookup=\.\.\.: missing"):
+        specfleet.plan(tmp_path / "made.toml", draft="lookup", in_flight=4)
 
 
 def test_a_request_takes_no_longer_outside_steps_than_ttft_leaves(tmp_path: Path) -> None:

@@ -149,9 +149,9 @@ def test_the_command_holds_a_load_against_its_simulation(say: Say, tmp_path: Pat
 def test_the_command_names_what_answers_other_draft_lengths(say: Say, tmp_path: Path) -> None:
     out = tmp_path / "made.toml"
     for depth, options, says in (
-        (3, (), "no drafts: import again with --target MODEL@DEVICE --draft MODEL"),
-        (3, ("--target", "llama-3.1-8b@h100", "--draft", "eagle3"), f"plan {out} --in-flight 1,5,20; longer ones"),
-        (0, (), "drafts: specfleet plan --target MODEL@DEVICE --draft MODEL --acceptance SHARE --in-flight 5"),
+        (3, (), f"again with --target MODEL@DEVICE --draft MODEL, then: specfleet plan {out} --in-flight 4"),
+        (3, ("--target", "llama-3.1-8b@h100", "--draft", "eagle3"), f"plan {out} --in-flight 1,4,16; other methods"),
+        (0, ("--target", "llama-3.1-8b@h100"), f"specfleet plan {out} --in-flight 1,4,16; other methods: add"),
     ):
         (tmp_path / "server.log").write_text(loads.log_text([4, 4, 4], depth=depth))
         printed = say("import", "vllm-log", tmp_path / "server.log", "-o", out, *options)

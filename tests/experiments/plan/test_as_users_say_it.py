@@ -60,7 +60,7 @@ def test_acceptance_that_is_none_is_refused(text: str, said: str) -> None:
 def test_a_drafter_has_several_names(draft: str, named: str, target: str, method: str) -> None:
     (_, one), _ = made(draft, target=target, acceptance=(f"{named}=0.6",))
     assert one.base.acceptance == Geometric(0.6)
-    assert f'"method": "{method}"' in server_commands(one, 2, 8)[0]
+    assert f'"method": "{method}"' in server_commands(one, 2)[0]
 
 
 def test_missing_acceptance_names_what_is_published_of_the_drafter() -> None:
@@ -114,7 +114,7 @@ def test_a_drafter_for_shorter_texts_is_left_out_by_name(tmp_path: Path) -> None
         assert "2048 positions" in notes[0]
         assert max(one.fleet.depth for one in found) == depths
     (one,) = candidates(f"{tmp_path / 'short'}@h100")
-    assert "--max-model-len 1080 " in server_commands(one, 0, 8)[0]
+    assert "--max-model-len 1080 " in server_commands(one, 0)[0]
 
 
 @pytest.mark.parametrize(("accepted", "said"), [
@@ -160,7 +160,7 @@ def test_a_small_model_runs_on_one_of_the_targets_devices() -> None:
     passes = [profile.draft.roofline for profile in (on_four, on_one, elsewhere)]  # type: ignore[union-attr]
     assert passes[0] != passes[1] == passes[2]
     assert on_one.kv.drafter_bytes == pytest.approx(4 * on_four.kv.drafter_bytes)  # type: ignore[union-attr]
-    assert "released ones start none on 1 of 4 devices" in server_commands(one, 4, 8)[0]
+    assert "released ones start none on 1 of 4 devices" in server_commands(one, 4)[0]
 
 
 @pytest.mark.parametrize(("changes", "vllm", "sglang"), WORDS["limits"])
@@ -169,7 +169,7 @@ def test_a_stated_limit_is_simulated_and_printed(changes: dict[str, Any], vllm: 
     scenario = scenario_of(Scenario(workload=LENGTHS), keys)
     (usual,), (one,) = candidates(TARGET), candidates(TARGET, scenario=scenario, given=frozenset(keys))
     assert resolve(one.base).verifiers.batching != resolve(usual.base).verifiers.batching
-    commands = server_commands(one, 0, 8)
+    commands = server_commands(one, 0)
     assert vllm in f"{commands[0]} "
     assert sglang in f"{commands[1]} "
 

@@ -25,38 +25,38 @@ def candidate(target: str, draft: str = "") -> Candidate:
 
 
 @pytest.mark.parametrize(
-    ("target", "draft", "in_flight", "vllm", "sglang"),
+    ("target", "draft", "vllm", "sglang"),
     [
-        ("llama-3.1-70b@2xh100", "", 8, "--max-model-len 2048 --max-num-seqs 8 ",
-         "--context-length 2048 --max-running-requests 8 "),
-        ("llama-3.1-8b@l4", "", 2500, "--max-num-seqs 256 --max-num-batched-tokens 2048 ",
+        ("llama-3.1-70b@2xh100", "", "--max-model-len 2048 --max-num-seqs 1024 ",
+         "--context-length 2048 --max-running-requests 1024 "),
+        ("llama-3.1-8b@l4", "", "--max-num-seqs 256 --max-num-batched-tokens 2048 ",
          "--max-running-requests 256 "),
-        ("llama-3.1-8b@h100", "", 2500, "--max-num-seqs 1024 --max-num-batched-tokens 8192 ", ""),
-        ("llama-3.1-8b@a100-80gb", "", 2500, "--max-num-seqs 256 --max-num-batched-tokens 2048 ", ""),
-        ("llama-3.1-70b@h100:int4", "lookup", 8, "serve PATH_OF-llama-3.1-70b-int4 --max", "NGRAM"),
-        ("llama-3.1-70b@h100:fp8:kv-fp8", "", 8, "Llama-3.1-70B --quantization fp8 --kv-cache-dtype fp8 ",
+        ("llama-3.1-8b@h100", "", "--max-num-seqs 1024 --max-num-batched-tokens 8192 ", ""),
+        ("llama-3.1-8b@a100-80gb", "", "--max-num-seqs 256 --max-num-batched-tokens 2048 ", ""),
+        ("llama-3.1-70b@h100:int4", "lookup", "serve PATH_OF-llama-3.1-70b-int4 --max", "NGRAM"),
+        ("llama-3.1-70b@h100:fp8:kv-fp8", "", "Llama-3.1-70B --quantization fp8 --kv-cache-dtype fp8 ",
          "--kv-cache-dtype fp8_e5m2 "),
-        ("gpt-oss-20b@h100:fp8", "", 8, "serve PATH_OF-gpt-oss-20b-fp8 --max-model-len",
+        ("gpt-oss-20b@h100:fp8", "", "serve PATH_OF-gpt-oss-20b-fp8 --max-model-len",
          "--model-path PATH_OF-gpt-oss-20b-fp8 "),
-        ("qwen2.5-72b@4xh100", "qwen2.5-0.5b", 8, "a drafter as its target", "4 devices cannot share 14 heads"),
-        ("qwen2.5-72b@2xh100:fp8", "qwen2.5-0.5b", 8, '"use_heterogeneous_vocab": true', "STANDALONE"),
-        ("qwen2.5-3b@h100", "qwen2.5-0.5b", 8, '"model": "Qwen/Qwen2.5-0.5B"}', "STANDALONE"),
-        ("deepseek-r1@8xb200:bf16:mlp-nvfp4", "deepseek-mtp", 8, '{"method": "mtp", "num_speculative_tokens": 2}',
+        ("qwen2.5-72b@4xh100", "qwen2.5-0.5b", "a drafter as its target", "4 devices cannot share 14 heads"),
+        ("qwen2.5-72b@2xh100:fp8", "qwen2.5-0.5b", '"use_heterogeneous_vocab": true', "STANDALONE"),
+        ("qwen2.5-3b@h100", "qwen2.5-0.5b", '"model": "Qwen/Qwen2.5-0.5B"}', "STANDALONE"),
+        ("deepseek-r1@8xb200:bf16:mlp-nvfp4", "deepseek-mtp", '{"method": "mtp", "num_speculative_tokens": 2}',
          "EAGLE --speculative-num-draft-tokens 3 --speculative-num-steps 2 "),
-        ("qwen3-8b@h100", "dflash-qwen3-8b", 8, '{"method": "dflash", "num_speculative_tokens": 2, "model": ',
+        ("qwen3-8b@h100", "dflash-qwen3-8b", '{"method": "dflash", "num_speculative_tokens": 2, "model": ',
          "DFLASH --speculative-num-draft-tokens 3 --speculative-draft-model-path z-lab/Qwen3-8B-DFlash-b16 #"),
-        ("qwen3-8b@h100", "dspark-qwen3-8b", 8, '{"method": "dspark", "num_speculative_tokens": 2, "model": ',
+        ("qwen3-8b@h100", "dspark-qwen3-8b", '{"method": "dspark", "num_speculative_tokens": 2, "model": ',
          "DSPARK --speculative-dspark-block-size 2 --speculative-draft-model-path PATH_OF-dspark-qwen3-8b #"),
-        ("qwen3-8b@h100", "pard-qwen3-0.6b", 8, '"model": "amd/PARD-Qwen3-0.6B", "parallel_drafting": true}',
+        ("qwen3-8b@h100", "pard-qwen3-0.6b", '"model": "amd/PARD-Qwen3-0.6B", "parallel_drafting": true}',
          "SGLang has nothing like pard-qwen3-0.6b; vLLM does"),
-        ("gpt-oss-20b@h100", "", 8, "serve openai/gpt-oss-20b --max-model-len", "checkpoints have the planned sizes"),
-        ("Qwen/Qwen3-8B@h100", "", 8, "serve Qwen/Qwen3-8B --max-model-len", "limits as planned for the planned load"),
-        ("llama-3.1-8b@h100", "suffix", 8, '{"method": "suffix", "num_speculative_tokens": 2}', "like suffix"),
+        ("gpt-oss-20b@h100", "", "serve openai/gpt-oss-20b --max-model-len", "checkpoints have the planned sizes"),
+        ("Qwen/Qwen3-8B@h100", "", "serve Qwen/Qwen3-8B --max-model-len", "limits as planned for the planned load"),
+        ("llama-3.1-8b@h100", "suffix", '{"method": "suffix", "num_speculative_tokens": 2}', "like suffix"),
     ],
 )  # fmt: skip
-def test_commands_start_the_simulated_server(target: str, draft: str, in_flight: int, vllm: str, sglang: str) -> None:
+def test_commands_start_the_simulated_server(target: str, draft: str, vllm: str, sglang: str) -> None:
     one = candidate(target, draft)
-    commands = server_commands(one, DEPTH * bool(draft), in_flight)
+    commands = server_commands(one, DEPTH * bool(draft))
     assert vllm in commands[0]
     assert sglang in commands[-1]
 
@@ -107,7 +107,7 @@ def test_names_are_quoted_for_a_shell(name: str, tmp_path: Path) -> None:
     write_file(folder / "config.json", json.dumps(shipped_models()["llama-3.1-8b"]))
     one = candidate(f"{folder}@h100", str(folder))
     fleet, load = Deployment(one, 1, DEPTH), Load(per_s=4.0)
-    for command in (*server_commands(one, DEPTH, 8), bench_command(fleet, load, fleet.scenario(load, 2000))):
+    for command in (*server_commands(one, DEPTH), bench_command(fleet, load, fleet.scenario(load, 2000))):
         assert str(folder) in shlex.split(command, comments=True)
 
 
@@ -115,7 +115,7 @@ def test_a_heads_kind_is_that_of_its_config(tmp_path: Path) -> None:
     head = tmp_path / "head"
     write_file(head / "config.json", json.dumps(shipped_models()["eagle3-llama-3.1-8b"]))
     one = candidate("llama-3.1-8b@h100", str(head))
-    vllm, sglang = server_commands(one, DEPTH, 8)
+    vllm, sglang = server_commands(one, DEPTH)
     words = shlex.split(vllm, comments=True)
     assert json.loads(words[-1]) == {"method": "eagle3", "num_speculative_tokens": DEPTH, "model": str(head)}
     assert "--speculative-algorithm EAGLE3 " in sglang

@@ -54,7 +54,7 @@ def test_commands_have_one_depth_for_every_batch() -> None:
     (less,), (most,) = (schedule_lines(Deployment(head, 1, depth), schedule, depth) for depth in (3, 5))
     assert "in the command, with its largest depth as num_speculative_tokens; this load gets 3" in less
     assert most.endswith("; in the command")
-    commands = server_commands(head, 3, 8, "8 in flight", schedule)
+    commands = server_commands(head, 3, "8 in flight", schedule)
     vllm, sglang = (shlex.split(command, comments=True) for command in commands)
     config = json.loads(vllm[-1])
     assert config["num_speculative_tokens_per_batch_size"] == [[1, 16, 5], [17, 64, 3], [65, 1024, 0]]
@@ -62,7 +62,7 @@ def test_commands_have_one_depth_for_every_batch() -> None:
     assert json.loads(sglang[1]) == {str(first): {"candidate_steps": [depth]} for first, _, depth in schedule.table}
     assert sglang[2:6] == [">", "k.json", "&&", "python"]
     assert all("limits as planned for 8 in flight" in command for command in commands)
-    assert "adaptive" not in server_commands(small, 3, 8, "", schedule)[1]  # SGLang changes the depth of heads alone
+    assert "adaptive" not in server_commands(small, 3, "", schedule)[1]  # SGLang changes the depth of heads alone
     assert [command.partition(" or newer")[0].rpartition(" ")[2] for command in commands] == ["0.24", "0.5.14"]
     assert make_schedule(head, BY_LOAD[:2]) is None
 

@@ -72,10 +72,10 @@ def test_a_split_reads_back_and_starts_both_roles(draft: str, tmp_path: Path) ->
     scenario = split.scenario(Load(in_flight=12), 24)
     (tmp_path / "split.toml").write_text("\n".join(scenario_lines(scenario)))
     assert read_scenario(tmp_path / "split.toml").verifiers == scenario.verifiers
-    vllm, sglang = server_commands(split.candidate, depth, 6)
+    vllm, sglang = server_commands(split.candidate, depth)
     assert "--kv-transfer-config" in vllm
     assert "--disaggregation-mode decode" in sglang
-    assert "--kv-transfer-config" not in server_commands(candidates[draft], depth, 6)[0]
+    assert "--kv-transfer-config" not in server_commands(candidates[draft], depth)[0]
 
 
 def test_without_a_budget_prefill_servers_are_refused() -> None:
