@@ -65,7 +65,7 @@ class PerPosition(
     ignore further positions.
 
     Keys:
-        survival (share): `survival[j-1]` is the share of all drafts whose tokens 1 to j were accepted: non-increasing
+        survival (share): `survival[j-1]` is the share of all drafts with tokens 1 to j accepted: non-increasing
             and at most 1. This is vLLM's "Per-position acceptance rate". The mean acceptance length is 1 + their sum,
             the bonus token included.
         histogram (rounds): `histogram[j]` is the number of rounds that accepted j draft tokens, from j = 0 to the

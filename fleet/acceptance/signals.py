@@ -68,7 +68,7 @@ class SignalFile(msgspec.Struct, frozen=True, tag="signals", tag_field="model", 
 class Regional(msgspec.Struct, frozen=True, tag="synthetic-signals", tag_field="model", forbid_unknown_fields=True):
     """Synthetic signals: a Markov chain of easy and hard regions drives acceptance, divergence and entropy.
 
-    The expected acceptance a of a place follows a beta distribution whose mean depends on its region. Divergence grows
+    The expected acceptance a of a place follows a beta distribution with a mean by its region. Divergence grows
     with the total variation 1 - a as 2 (1 - a)^2, Pinsker's bound, times lognormal noise. Entropy is lognormal.
 
     Keys:

@@ -30,7 +30,7 @@ class Threshold(msgspec.Struct, frozen=True):
 
 
 class AdaEdl(LengthAllocation, frozen=True, tag="adaedl", tag_field="policy", forbid_unknown_fields=True):
-    """AdaEDL: draft up to `base` tokens, and stop after one whose bound 1 - sqrt(gamma H) lies below lambda.
+    """AdaEDL: draft up to `base` tokens, and stop after one with a bound 1 - sqrt(gamma H) below lambda.
 
     H is the entropy of the draft distribution, in nats. The threshold lambda follows the acceptance: it rises while the
     smoothed share of accepted tokens is below its target, and falls where it is above and all of `base` were accepted,

@@ -43,7 +43,7 @@ class AtMost(msgspec.Struct, frozen=True, tag="at-most", tag_field="policy", for
 
 
 class WithinMemory(msgspec.Struct, frozen=True, tag="within-memory", tag_field="policy", forbid_unknown_fields=True):
-    """Refuse sessions whose caches do not fit into a drafter's memory (StarSD, appendix I).
+    """Refuse sessions with caches that do not fit into a drafter's memory (StarSD, appendix I).
 
     Keys:
         kv_tokens (tokens): Room of a drafter's KV cache; targets of further sessions decode alone.

@@ -56,7 +56,7 @@ class Trials(msgspec.Struct, frozen=True):
 
 
 class Goodput(LengthAllocation, frozen=True, tag="goodput", tag_field="policy", forbid_unknown_fields=True):
-    """The draft tokens, of all requests, whose verification gives the largest expected number of tokens a second.
+    """The draft tokens, of all requests, that give the largest expected number of tokens a second if verified.
 
     A request's next token is accepted with probability a, and its j-th with a^j. Expected tokens of a round are one for
     each row and the sum of a^j; tokens are added in the order of a^j, for each number of passes of the drafter. With

@@ -52,7 +52,7 @@ class RunHeader(msgspec.Struct, frozen=True):
         host: Machine type, operating system, byte order, cores and GPUs of the host.
         started_unix_s: When the run was written, in seconds since 1970.
         rows (rows): How many rows each station wrote, by its name, so that a log that was cut short shows.
-        played_of: Digest of the measured run whose parts a simulation played back; empty if there was none.
+        played_of: Digest of the measured run of which a simulation played parts back; empty if there was none.
         played: The parts: steps, acceptance, overhead, links.
         replayed: Stations of an engine run without a model, in place of absent hardware: drafters, targets.
         devices: Readings of the devices' counters; empty without measurement.

@@ -18,7 +18,7 @@ class Row(NamedTuple):
         seq (number): Order within the station, from 0.
         event: Name of the message that arrived, or "start" for a step that the station began, or "done" for a step
             that its device finished; "overdue" for a draft that timed out, "retry" for the time of the next retry,
-            "killed" for a station whose state is lost, "restart" for a fresh one in its place.
+            "killed" for a station that loses its state, "restart" for a fresh one in its place.
         origin: Origin of the row: "simulated", "real", or "replayed" (a station in place of absent hardware).
         step (number): Number of the step (start, done).
         kind: Kind of this session's part of the step (start, done): prefill, chunk (a part of a prompt before the

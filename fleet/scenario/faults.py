@@ -56,7 +56,7 @@ class LinkFault(msgspec.Struct, frozen=True, tag="link", tag_field="what", forbi
             late, and later ones overtake them. "duplicate": they arrive on time, and once more, late.
         share (share): Share of affected messages.
         by_s: Maximum delay; each message has its own, uniform from 0. Needed for all effects but "drop".
-        node: The station whose links are affected; empty for all links.
+        node: The station at the affected links; empty for all links.
         at_s: Start since the run began.
         for_s: Length. Left out, to the end.
     """

@@ -15,7 +15,7 @@ class Prefill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         count (targets): Number of prefill servers; requests go to them in turn.
         link: Link of each device of a prefill server, over which its share of the KV cache goes to a decode server,
             prompt after prompt. With a bandwidth it needs a profile with the bytes of a token, as estimates have.
-        layers (layers): Layers whose KV cache leaves as soon as each is computed: all of the model where the engine
+        layers (layers): Layers that send their KV cache as soon as each is computed: all of the model where the engine
             overlaps. With 1 it leaves after the prompt, as by vLLM's NIXL connector.
         draft_cache: Whether the KV cache of a drafter on the target's device is "sent", too, as by SGLang, or
             "computed" again at the decode server, as by vLLM.

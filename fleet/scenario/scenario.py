@@ -203,7 +203,7 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         gpu_memory_utilization (share): Share of each of a target's devices that the server uses; weights and
             activations leave the rest to the KV cache. vLLM's name. It needs a profile with the memory of its device,
             as estimates have. Left out, it is 0.92, vLLM's default, where a profile knows memory.
-        late: What a step does about a request whose draft has not arrived. "skip": the step goes without it. "wait":
+        late: What a step does about a request without its draft. "skip": the step goes without it. "wait":
             all drafts are verified together, a barrier. "decode": it goes on with one token.
         aligned: Which rows share a rectangular cache that needs equal lengths, as in research code: EqSpec, ExSpec. It
             needs `drafters.place = "target"`. Left out, rows have their own lengths, as in serving engines.
@@ -317,7 +317,7 @@ class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One run of one fleet: a TOML file whose top-level keys are these.
+    """One run of one fleet: a TOML file with these top-level keys.
 
     Keys:
         name: Name of the scenario in tables and figures.

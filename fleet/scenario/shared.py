@@ -50,7 +50,7 @@ class SharedPrompts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Conversations(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Users who send their next turn some time after the last answer.
+    """Users that send their next turn some time after the last answer.
 
     Keys:
         turns (turns): Turns of a conversation: a number, or a table with `low` and `high`.

@@ -65,7 +65,7 @@ def node(
     ] = None,
     allowed: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder with the public keys (NAME.public) of those who may connect."),
+        typer.Option(metavar="DIR", help="Folder with the public keys (NAME.public) that may connect."),
     ] = None,
     server_key: Annotated[
         str | None,

@@ -56,7 +56,7 @@ SYMBOLS = (
             "x-hat = (1 - alpha^(S_i + 1)) / (1 - alpha)", "GoodSpeed, section III-B"),
     Meaning("X", "tokens/round", "The estimate of a client's goodput, smoothed with weight beta.", "X",
             "X <- (1 - beta) X + beta x", "GoodSpeed, equation (4)"),
-    Meaning("optimum", "tokens/round", "Goodputs of all clients whose utility no schedule within the budget exceeds, "
+    Meaning("optimum", "tokens/round", "Goodputs of all clients of the largest utility that a budget allows, "
             "at constant acceptance. Runs have its utility, `utility_optimum`.", "x*", "max U(x) over the region X",
             "GoodSpeed, equations (1) and (2)"),
     Meaning("S_i", "tokens", "Speculation length that the verifier grants to client i; all together at most C.", "S_i",

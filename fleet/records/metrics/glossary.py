@@ -103,7 +103,7 @@ METRICS = (
     Meaning("cost_per_million_tokens", "cost/million tokens", "Cost of a million tokens by `[cost]`, and its currency.",
             "", "cost an hour / 3600 / throughput 10^6"),
     Meaning("target_load", "share of time", "Share of the time in which a target works, the mean over targets."),
-    Meaning("bottleneck", "share of time", "Load of the busiest station or shared device, whose name follows."),
+    Meaning("bottleneck", "share of time", "Load of the busiest station or shared device; its name follows."),
     Meaning("requests", "requests", "Requests that completed in the window."),
     Meaning("carried_requests_per_s", "requests/s", "Requests completed in a second, by streams' cycles or by tokens."),
     Meaning("offered_requests_per_s", "requests/s", "Requests that come in a second, by the scenario or its trace."),
@@ -139,7 +139,7 @@ METRICS = (
             "exponent `alpha` of the rule.", "U(x)", "U(x) = sum log x_i; sum x_i^(1 - alpha) / (1 - alpha) unless "
             "alpha = 1", "GoodSpeed, problem (1)"),
     Meaning("utility_optimum", "sum of alpha-fair utilities", "The optimum: the largest utility of any schedule within "
-            "the budget, for clients whose acceptance is constant at the measured share of compared tokens. Only where "
+            "the budget, for clients of constant acceptance, the measured share of compared tokens. Only where "
             "all clients share each round, and each drafted a token.", "U(x*)", "max U(x) over the region X",
             "GoodSpeed, equation (2)"),
     Meaning("utility_gap", "U(x*) - U(x)", "What the utility lacks of the optimum. Below 0 by chance in short runs, "
