@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from specfleet.calibration.readers.load import BLOCK, Load, Spread
 from specfleet.calibration.readers.recording import Recording
 from specfleet.fleet.errors import InputError
-from specfleet.fleet.hardware.positions import positions_of
+from specfleet.fleet.hardware.positions import drafting_on, positions_of
 from specfleet.fleet.hardware.profile import beside, estimated_profile, placed_of
 from specfleet.fleet.hardware.shape import mtp_of
 from specfleet.fleet.hardware.shipped import engine_of, shape_of
@@ -22,7 +22,7 @@ from specfleet.fleet.scenario.shared import SharedPrompts
 from specfleet.fleet.times.effects import IdleEffect
 from specfleet.fleet.times.mixed import drafting_s, pass_s
 from specfleet.fleet.times.overhead import Overhead
-from specfleet.fleet.times.profile import POSITIONS, STEPS, HardwareProfile, Server
+from specfleet.fleet.times.profile import STEPS, HardwareProfile, Server
 from specfleet.fleet.times.station_times import DrafterTimes, VerifierTimes
 from specfleet.fleet.times.step import Member, Step, StepKind
 from specfleet.fleet.times.step_time import StepTime
@@ -151,10 +151,8 @@ def _prefill(load: Load, round_s: float) -> tuple[float, str]:
     return max(load.ttft_s.quantiles["P50"] - steps * round_s, 0.0), "the median TTFT, less the wait for a step"
 
 
-def estimated(target: str, draft: str, recording: Recording, engine: str, fit: bool) -> tuple[Times, tuple[str, ...]]:
+def estimated(target: str, draft: str, recording: Recording, engine: str, fit: bool) -> tuple[Times, list[str]]:
     """Return the times of a target, and of a drafter on its device, by rooflines; notes; InputError as `placed_of`.
-
-    A server goes on where a text leaves its drafter's positions; they are left out where a text may do so.
 
     - `fit`: whether times meet the measured round.
     """
@@ -169,14 +167,11 @@ def estimated(target: str, draft: str, recording: Recording, engine: str, fit: b
     if draft in FOUND:  # on the host, while the device works
         profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
     profile, how = fitted(profile, recording, engine) if fit else (profile, "")
-    load, role, known = recording.load, f"{POSITIONS} drafter ", profile.provenance
+    load = recording.load
     text = sum(_high(spread) for spread in (load.prompt_tokens, load.new_tokens) if spread) if load and draft else 0
-    past = {key: most for key, most in known.items() if key.startswith(role) and 0 < int(most) < text}  # vLLM #24662
-    kept = {key: most for key, most in known.items() if key not in past}
-    says = f"positions by its config, and texts here have up to {text:.0f} tokens: it drafts on, as vLLM does (assumed)"
-    notes = tuple(f"{key.removeprefix(role)} has {most} {says}" for key, most in past.items())
+    profile, notes = drafting_on(profile, 1, text)
     what = f"estimated: {target}{f' and {draft}' if draft else ''}, rooflines{', ' if how else ''}{how}"
-    return (msgspec.structs.replace(profile, provenance=kept), what), notes
+    return (profile, what), notes
 
 
 def with_again(load: Load, draft: str) -> Load:

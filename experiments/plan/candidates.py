@@ -18,6 +18,7 @@ from specfleet.fleet.acceptance.published import Stated, Wanted
 from specfleet.fleet.errors import InputError, MisfitError
 from specfleet.fleet.hardware.one_pass import LONGEST
 from specfleet.fleet.hardware.passes import Placed, precisions_of
+from specfleet.fleet.hardware.positions import drafting_on
 from specfleet.fleet.hardware.profile import beside, devices_in, estimated_profile, misfit, placed_of
 from specfleet.fleet.hardware.shape import ModelShape, mtp_of
 from specfleet.fleet.hardware.shipped import device_of, shape_of
@@ -30,6 +31,7 @@ from specfleet.fleet.scenario.prefill import Prefill
 from specfleet.fleet.scenario.reading import change_scenario
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Drafters, Scenario, Verifiers
+from specfleet.fleet.scenario.workload import read_lengths
 from specfleet.fleet.times.profile import HardwareProfile, Server
 from specfleet.fleet.times.step_time import LinkTime, StepTime
 
@@ -59,7 +61,7 @@ class Candidate(msgspec.Struct, frozen=True):
     - `drafter`: the model that drafts; `placed`: where.
     - `stated`: limits of a server that the user states.
     - `server`: that runs there now; commands leave its options alone.
-    - `accepted`: what a published acceptance is, and its source.
+    - `accepted`: what a published acceptance is, and its source; and that texts leave the drafter's positions.
     - `shared_with`: of an acceptance that was stated without a name, its first drafter, a model if there is one.
     """
 
@@ -75,7 +77,7 @@ class Candidate(msgspec.Struct, frozen=True):
     placed: Placed | None = None
     stated: frozenset[str] = frozenset()
     server: Server | None = None
-    accepted: str = ""
+    accepted: tuple[str, ...] = ()
     shared_with: str = ""
 
     @property
@@ -135,7 +137,7 @@ def make_candidates(asked: Asked) -> tuple[list[Candidate], str, list[str]]:
     made = [linked for candidate in placed for linked in _linked(asked.link, candidate)]
     made = [role for candidate in made for role in _roles(asked, candidate)]
     notes = list(texts.acceptance_notes(asked.acceptance))
-    notes += dict.fromkeys(candidate.accepted for candidate in made if candidate.accepted)
+    notes += dict.fromkeys(note for candidate in made for note in candidate.accepted)
     apart = [candidate for candidate in made if candidate.method == "apart"]
     if asked.link and not apart:
         raise InputError(f"--link {asked.link}: no drafter is elsewhere; give --draft MODEL@DEVICE, or leave it out")
@@ -235,7 +237,8 @@ def _at(
 ) -> Iterator[Candidate | MisfitError]:  # fmt: skip
     """Yield the candidates for a target at its place, and why drafters do not fit there."""
     server = asked.server if asked.server and asked.server.target == place else None
-    target = placed_of(place, server.engine) if server else target
+    target, lengths = placed_of(place, server.engine) if server else target, read_lengths(asked.scenario.workload)
+    mean_text = lengths.mean_prompt + lengths.mean_answer
 
     def made(name: str, method: Method, drafter: Placed | None = None, model: str = "", where: str = "") -> Candidate:
         drafted_by = "" if method == "none" else model or method
@@ -248,6 +251,7 @@ def _at(
             profile = known if drafted_by == server.draft else profile
         usual = None if asked.server and drafted_by != asked.server.draft else asked.scenario.acceptance
         of_drafts, source = texts.acceptance_at(drafted_by, accepted, usual, target, drafter)
+        profile, past = (profile, []) if where else drafting_on(profile, mean_text, lengths.longest_text)
         base, block = _base(asked, method, profile, target, of_drafts), drafter.shape.block if drafter else 0
         if not (asked.serving or base.verifiers.prefix_cache or KV_KEYS & asked.given) and succeeds(resolve, base):
             # For one request, which is all: the loop of stars knows no cache.
@@ -255,7 +259,8 @@ def _at(
         depths = _depths(asked, method, of_drafts, block)
         stated = frozenset(key.removeprefix("verifiers.") for key in (asked.settings if asked.server else asked.given))
         costs = prices[place], prices.get(where, 0.0)
-        return Candidate(name, method, base, depths, *costs, place, where, model, drafter, stated, server, source)
+        said = (*filter(None, (source,)), *past)
+        return Candidate(name, method, base, depths, *costs, place, where, model, drafter, stated, server, said)
 
     yield made("no speculation", "none")
     on_target = set[str]()

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from specfleet.fleet.errors import ContextError, InputError
 from specfleet.fleet.inputs.text import shortened
 from specfleet.fleet.times.profile import POSITIONS, HardwareProfile
@@ -75,3 +77,16 @@ def positions_of(profiles: Iterable[HardwareProfile], drafts: bool) -> dict[str,
         for key, text in profile.provenance.items()
         if key.startswith(prefix) and text.isdecimal()
     }
+
+
+def drafting_on(profile: HardwareProfile, mean: float, longest: float) -> tuple[HardwareProfile, list[str]]:
+    """Return a profile without the positions of a drafter that the mean text keeps and the longest leaves, and notes.
+
+    Engines serve such texts: vLLM's V1 runner drafts nothing in a step that has one (its #24662), V2 drafts on.
+    """
+    role, known = f"{POSITIONS} drafter ", profile.provenance
+    past = {key: int(most) for key, most in known.items() if key.startswith(role) and mean <= int(most) < longest}
+    says = f"positions by its config, and texts here have up to {longest:.0f} tokens: it drafts on (assumed; vLLM's V1"
+    notes = [f"{key.removeprefix(role)} has {past[key]} {says} runner skips such steps)" for key in past if past[key]]
+    kept = {key: most for key, most in known.items() if key not in past}
+    return msgspec.structs.replace(profile, provenance=kept), notes

@@ -20,6 +20,7 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import write_file
 from specfleet.fleet.inputs.text import read_toml
 from specfleet.fleet.scenario.arrivals import Gamma, Poisson
+from specfleet.fleet.scenario.lengths import Between
 from specfleet.fleet.scenario.reading import scenario_of
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario, Workload
@@ -113,6 +114,10 @@ def test_a_drafter_for_shorter_texts_is_left_out_by_name(tmp_path: Path) -> None
         assert said in notes[0]
         assert "2048 positions" in notes[0]
         assert max(one.fleet.depth for one in found) == depths
+    scenario = Scenario(workload=Workload(prompt_tokens=Between(100, 5000, 512.0, 0.6), new_tokens=35))  # a bucket's bound
+    _, one = candidates(TARGET, head, scenario=scenario)
+    assert "2048 positions by its config, and texts here have up to 5035 tokens: it drafts on" in str(one.accepted)
+    assert estimates(Question((one,), Load(each=1)))[1] == []
     (one,) = candidates(f"{tmp_path / 'short'}@h100")
     assert "--max-model-len 1080 " in server_commands(one, 0)[0]
 
