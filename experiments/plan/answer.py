@@ -8,6 +8,7 @@ import msgspec
 
 from specfleet.experiments.plan.deployments import Deployment
 from specfleet.experiments.plan.goals import Goal
+from specfleet.experiments.plan.ranges import Ranges
 from specfleet.experiments.plan.search import Simulations
 from specfleet.experiments.plan.serving import held_tokens, row_limits
 from specfleet.experiments.plan.trials import Interval
@@ -56,9 +57,9 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Reached(msgspec.Struct, frozen=True):
-    """A goal in its unit, what the chosen fleet makes of it, and whether the whole interval meets it.
+    """A goal in its unit, what the chosen fleet makes of it, its range, no wider than a value where that is not known.
 
-    `state`: met, at its edge, or missed.
+    `state`: met, at its edge, or missed, as the range is; where that is not known, as what its ends are simulated for.
     """
 
     text: str
@@ -70,10 +71,16 @@ class Reached(msgspec.Struct, frozen=True):
     state: str
 
     def said(self, is_short: bool = False) -> str:
-        """Say what is reached in the goal's unit, the range of one more run, and the limit."""
+        """Say what is reached in the goal's unit, its range, and the limit."""
         unit, factor = ("ms", 1e3) if self.unit == "s" else (self.unit, 1.0)
         value, low, high, limit = (f"{factor * number:.4g}" for number in (self.value, self.low, self.high, self.limit))
         return f"{value} {unit}{f' ({low} .. {high})' if low != high and not is_short else ''}, goal {limit}"
+
+    @property
+    def line(self) -> str:
+        """The goal, its state, and what is reached, with its range."""
+        reached = self.said().partition(", goal")[0].replace(" (", ", ").removesuffix(")")
+        return f"{self.text}: {self.state} ({reached})"
 
 
 class RuleOfThumb(msgspec.Struct, frozen=True):
@@ -175,13 +182,16 @@ def _row(search: Simulations, fleet: Deployment, is_best: bool) -> Row:
     )  # fmt: skip
 
 
-def goals_reached(goals: Sequence[Goal], row: Row) -> Iterator[Reached]:
+def goals_reached(goals: Sequence[Goal], row: Row, ranges: Ranges) -> Iterator[Reached]:
     """Say of each goal whether a fleet meets it."""
     for goal in goals:
-        interval = row.metrics[goal.metric]
-        value, low, high = map(goal.shown, (interval.value, interval.low, interval.high))
-        state = goal.state(interval.low, interval.high)
-        yield Reached(goal.text, goal.unit, goal.shown(goal.limit), value, min(low, high), max(low, high), state)
+        known = ranges.around(goal.metric, interval := row.metrics[goal.metric])
+        is_known = known.high < math.inf
+        state = goal.state(*((known.low, known.high) if is_known else ranges.ends(goal.metric, interval)))
+        ends = [goal.shown(end) for end in ((known.low, known.high) if is_known else (known.value,))]
+        yield Reached(
+            goal.text, goal.unit, goal.shown(goal.limit), goal.shown(known.value), min(ends), max(ends), state
+        )
 
 
 def on_each_link(search: Simulations) -> list[Deployment]:

@@ -19,6 +19,7 @@ from specfleet.experiments.plan.depths import FACTORS, MAX_IN_FLIGHT, speculate
 from specfleet.experiments.plan.goals import read_goals
 from specfleet.experiments.plan.lines import lines_of, precision_of
 from specfleet.experiments.plan.loads import lines_by_load, other_command
+from specfleet.experiments.plan.ranges import ranges_of
 from specfleet.experiments.plan.search import Simulations, find
 from specfleet.experiments.plan.texts import read_budget, read_in_flight, read_rates
 from specfleet.experiments.sweep.sweep import Vary, vary_of
@@ -38,7 +39,7 @@ from specfleet.fleet.scenario.writing import changed
 from specfleet.fleet.times.labels import basis_of
 from specfleet.fleet.times.profile import HardwareProfile, Server
 
-FITTED = "{} as imported, estimated times x {}, which other ways to draft share (assumed)"
+FITTED = "{} as imported, estimated times: {}, which other ways to draft share (assumed)"
 DEEPER = "drafts deeper than recorded: acceptance goes on at the constant rate of the same mean (extrapolated)"
 MOST = int(MAX_IN_FLIGHT / FACTORS[0])  # requests in flight
 ROWS = requests_for(MOST)  # of a file of lengths, at most: as many as requests of a simulation
@@ -105,7 +106,7 @@ def plan(
     base = scenario_of("star" if scenario is None else scenario, changes, **keys)
     targets, drafts, budget = _texts(target), _texts(draft), read_budget(devices) if devices else None
     base, server, imported = _imported(base)
-    if server and not (targets or budget):
+    if server and not targets:
         targets, drafts = (server.target,), (*filter(None, [server.draft]), *drafts)
     if scenario is None and targets and base.acceptance == scenario_of("star").acceptance:
         base = msgspec.structs.replace(base, acceptance=None)  # a star's is an example
@@ -162,7 +163,8 @@ def _imported(base: Scenario) -> tuple[Scenario, Server | None, list[str]]:
     """Return the scenario of a running server with acceptance of deeper drafts, the server if any, and notes."""
     if not (server := getattr(base.profile, "server", None)):
         return base, None, []
-    factors = " and ".join(f"{factor:.2f} ({name})" for name, factor in server.slower.items()) or "1 (not fitted)"
+    names = "drafts" if list(server.slower) == ["draft"] else "all steps"
+    factors = " and ".join({f"{names} x {factor:.2f}" for factor in server.slower.values()}) or "not fitted"
     if isinstance(base.acceptance, PerPosition):  # up to twice as deep
         reached = base.acceptance.reached()
         further = reached[-1] * rate_of_mean(1 + float(reached.sum()), len(reached)) ** np.arange(1, len(reached) + 1)
@@ -194,7 +196,8 @@ def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool
     rows, best = tables[0], first.best[0]
     of_each = ((*search.notes, *notes_of(search.scenario(search.best[0]))) for search in by_load)
     notes = dict.fromkeys((*said, *chain.from_iterable(of_each)))
-    reached = tuple(goals_reached(first.question.goals, rows[0])) if len(by_load) == 1 else ()
+    ranges = [ranges_of(search, best) for search in by_load if len(by_load) == 1]
+    reached = tuple(goal for at in ranges for goal in goals_reached(first.question.goals, rows[0], at))
     rules = [*rules_of_thumb(first)] if len(by_load) == 1 else []
     commands: tuple[str, ...] = ()
     chosen = [_priced(search, fleet, unit) for search in by_load for fleet in search.best]
@@ -202,7 +205,8 @@ def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool
         both = list(zip(by_load, ([row for row in table if row.is_best] for table in tables), strict=True))
         lines = tuple(lines_by_load(both))
     else:
-        lines = tuple(lines_of(first, [row for row in rows if row.is_best], reached, rules, unit, precision, depths))
+        methods = [row for row in rows if row.is_best]
+        lines = tuple(lines_of(first, methods, ranges[0], reached, rules, unit, precision, depths))
         if first.winner is not None and serving and "@" in best.candidate.target:
             measure = bench_command(best, first.question.load, chosen[0])
             load = first.question.load.text + f" over {best.replicas} targets" * (best.replicas > 1)

@@ -85,6 +85,12 @@ class Candidate(msgspec.Struct, frozen=True):
         """The model that drafts, or the method without one."""
         return self.drafter or self.method
 
+    @property
+    def present(self) -> int | None:
+        """The depth of the running server, 0 without drafts, if it drafts this way."""
+        is_so = self.server and self.drafted_by == (self.server.draft or "none") and "drafters.depth" not in self.stated
+        return self.base.drafters.depth * (self.method != "none") if is_so else None
+
 
 class Asked(msgspec.Struct, frozen=True):
     """What candidates are made of.

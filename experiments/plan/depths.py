@@ -24,7 +24,7 @@ MAX_IN_FLIGHT = 2048  # requests at once that are simulated to see a limit
 
 
 class Depths(NamedTuple):
-    """Depths under a load, 0 for none, by their time over that of the best one.
+    """Depths under a load, 0 for none, by their time over that of the best one: of a request, or a closed loop's token.
 
     - `rows`: requests at once at a target.
     """
@@ -45,9 +45,15 @@ class Depths(NamedTuple):
         span = f"{drafts[0]} to {drafts[-1]}" if len(drafts) > 2 else " and ".join(map(str, drafts))
         best = " and ".join(filter(None, (span, "off" if 0 in self.level else "")))
         others = [depth for depth in (1, 0) if depth in self.times and depth not in self.level]
-        lost = [f"{1 - 1 / self.times[depth]:.0%} {'at depth 1' if depth else 'when off'}" for depth in others]
-        beside = f" (speed lost: {', '.join(lost)})" if lost else ""
+        share = (lambda time: time - 1) if self.load.per_s else (lambda time: 1 - 1 / time)
+        lost = [f"{share(self.times[depth]):.0%} {'at depth 1' if depth else 'when off'}" for depth in others]
+        what = "a request takes longer by" if self.load.per_s else "tokens/s lost:"
+        beside = f" ({what} {', '.join(lost)})".replace("inf%", "no end") if lost else ""
         return f"{best} {'level' if len(self.level) > 1 else 'best'}{beside}"
+
+    def beside(self, chosen: int | None) -> str:
+        """The same, after the depth that is chosen, where goals ask for another one."""
+        return self.text if chosen in (None, *self.level) else f"{chosen}, closest to the goals; fastest: {self.text}"
 
 
 def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
@@ -56,11 +62,11 @@ def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
     here = depths_at(search, fleet, search.question.load) if fleet else None
     if fleet is None or here is None:
         return [], None
-    line = f"depths: {'' if fleet == search.best[0] else f'{fleet.candidate.name}: '}{here.text}{_end(here, fleet)}"
+    planned = fleet.depth if fleet == search.best[0] else None
+    line = f"depths: {f'{fleet.candidate.name}: ' * (planned is None)}{here.beside(planned)}{_end(here, fleet)}"
     if fleet.candidate.base.verifiers.max_num_seqs == 1 or fleet.drafters:  # equations know no late drafts
         return [line], None
     known = [depths_at(search, fleet, load) for load in other_loads(search, fleet) if load != search.question.load]
-    planned = fleet.depth if fleet == search.best[0] else None
     if planned:  # the depth of its commands
         here = here._replace(times={planned: 1.0})
     loads = sorted((at for at in [here, *known] if at is not None), key=attrgetter("rows"))
@@ -82,11 +88,22 @@ def _end(here: Depths, fleet: Deployment) -> str:
 
 
 def falling(loads: Sequence[Depths]) -> list[tuple[float, int]]:
-    """Return requests at once and a depth for each load, rising: the shortest level one not below the next load's."""
-    depths = [0]  # rise with load only where none is level: experts cost small batches more for each token
+    """Return requests at once and a depth for each load, rising: the shortest that is level, kept where it may be.
+
+    A neighbour's depth is kept unless others gain more than what is level there and here.
+    """
+    runs, kept = list[list[Depths]](), set[int]()
     for at in reversed(loads):
-        depths.insert(0, next((depth for depth in at.level if depth >= depths[0]), at.level[-1]))
-    return [(at.rows, depth) for at, depth in zip(loads, depths, strict=False)]
+        near = {depth for depth, time in at.times.items() if time <= 1 + 2 * INDIFFERENT}
+        runs, kept = ([[at], *runs], near) if not kept & near else ([[at, *runs[0]], *runs[1:]], kept & near)
+    return [(at.rows, _of_run(run)) for run in runs for at in run]
+
+
+def _of_run(run: Sequence[Depths]) -> int:
+    """Return the shortest depth of those that lose least at the loads of a run."""
+    shared = set.intersection(*(set(at.times) for at in run))
+    worst = {depth: max(at.times[depth] for at in run) for depth in shared}
+    return min(depth for depth in worst if worst[depth] <= min(worst.values()) + INDIFFERENT)
 
 
 def span(loads: Sequence[str]) -> str:

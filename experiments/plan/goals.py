@@ -38,9 +38,9 @@ class Goal(msgspec.Struct, frozen=True):
         """By which share a value misses the goal; negative where there is room left."""
         return miss(value, self.limit) if self.sense == "at most" else miss(self.limit, max(value, 1e-12))
 
-    def state(self, low: float, high: float) -> str:
-        """Say whether a whole range of values meets the goal: met, at its edge, or missed."""
-        sides = [self.miss(value) <= 0 for value in (low, high)]
+    def state(self, *ends: float) -> str:
+        """Say whether all ends of a range meet the goal: met, at its edge, or missed."""
+        sides = [self.miss(value) <= 0 for value in ends]
         return "met" if all(sides) else "at its edge" if any(sides) else "missed"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from specfleet.experiments.plan.answer import Reached, Row, RuleOfThumb, on_each_link
+from specfleet.experiments.plan.answer import Reached, Row, RuleOfThumb, goals_reached, on_each_link
 from specfleet.experiments.plan.candidates import unstated
 from specfleet.experiments.plan.deployments import MARGIN, Deployment, Load
 from specfleet.experiments.plan.depths import LOOK, MAX_IN_FLIGHT, tokens_per_s
@@ -34,20 +34,20 @@ OPEN = GIVEN | {"TTFT P99": "ttft_p99_s"}  # in a closed loop all prompts come a
 
 
 def lines_of(
-    search: Simulations, rows: Sequence[Row], goals: Sequence[Reached], rules: Sequence[RuleOfThumb],
+    search: Simulations, rows: Sequence[Row], ranges: Ranges, goals: Sequence[Reached], rules: Sequence[RuleOfThumb],
     unit: str, precision: Sequence[str], depths: Sequence[str],
 ) -> Iterator[str]:  # fmt: skip
     """Say the answer for one load; `rows`: the best fleet of each method; `unit`: of costs; lines on the others."""
-    ranges = ranges_of(search, search.best[0])
     yield from _fleet(search, rows)
     yield from precision
-    yield from _gives(search, rows[0], ranges, goals, unit)
+    yield from _gives(search, rows, ranges, goals, unit)
     is_star = search.best[0].candidate.base.verifiers.max_num_seqs == 1
     yield f"limit: {_bottleneck(search)}" if is_star else _limit(search)
     yield from carried(search, rows, rules)
+    yield from now([search])
     yield from depths
     yield from turns([search])
-    yield from _risks(search, ranges)
+    yield from _risks(search, ranges, goals)
 
 
 def _fleet(search: Simulations, rows: Sequence[Row]) -> Iterator[str]:
@@ -75,6 +75,21 @@ def _fleet(search: Simulations, rows: Sequence[Row]) -> Iterator[str]:
         yield f"layout: stated; --devices {devices[kind]}x{kind} --target {model} compares other layouts and precisions"
 
 
+def now(by_load: Sequence[Simulations]) -> Iterator[str]:
+    """Say what the present setting of an imported server is beside the best fleet, load by load."""
+    said, name = dict[str, list[str]](), ""
+    for search in by_load:
+        replicas = search.best[0].replicas
+        for fleet in [made.fleet for made in search.estimates.values()]:
+            if (fleet.candidate.present, replicas) == (fleet.depth, fleet.replicas):
+                search.run([fleet], SEEDS[2])
+                standing, name = search.standing(fleet), fleet.title.partition(", ")[2]
+                stays = {"best": "the best: no change needed", "level": "level with the best: no change needed"}
+                said.setdefault(stays.get(standing, standing), []).append(search.question.load.text.partition(" ")[0])
+    texts = [f"at {', '.join(loads)}: " * (len(by_load) > 1) + text for text, loads in said.items()]
+    yield from [f"now: {name}: {'; '.join(texts)}"] if texts else []
+
+
 def precision_of(search: Simulations) -> Iterator[str]:
     """Simulate the first fleets in bf16 by equations, and say the best in bf16 beside one in fp8."""
     model, _, place = search.best[0].candidate.target.partition("@")
@@ -88,8 +103,11 @@ def precision_of(search: Simulations) -> Iterator[str]:
     yield f"precision: fp8 changes the answers of a bf16 model; --target {model}:bf16 leaves it out; in bf16: {said}"
 
 
-def _gives(search: Simulations, row: Row, ranges: Ranges, goals: Sequence[Reached], unit: str) -> Iterator[str]:
+def _gives(
+    search: Simulations, rows: Sequence[Row], ranges: Ranges, goals: Sequence[Reached], unit: str
+) -> Iterator[str]:
     """Say what the best fleet gives, and at which concurrency its targets run."""
+    row = rows[0]
     times = [
         ranged(what, ranges.around(name, row.metrics[name]), "ms", 1e3)
         for what, name in (OPEN if search.question.load.per_s else GIVEN).items()
@@ -97,10 +115,13 @@ def _gives(search: Simulations, row: Row, ranges: Ranges, goals: Sequence[Reache
     ]
     rate = [] if search.question.load.per_s else list(_rate(row, ranges, unit.partition(" (")[0]))
     said = [f"{row.metrics[HITS].value:.0%} of prompt tokens in the prefix cache"] if HITS in row.metrics else []
-    said += [f"{goal.text}: {goal.state}" for goal in goals]
+    said += [goal.line for goal in goals]
     plain = next((fleet for fleet in search.best if not fleet.depth), search.best[0])
     if goals and search.winner not in (None, plain) and search.miss(plain) <= 0:
-        said.append(f"no speculation meets {'it' if len(goals) == 1 else 'them'}, too: {search.standing(plain)}")
+        of_plain = next(other for other in rows if other.fleet == plain.title)
+        states = {goal.state for goal in goals_reached(search.question.goals, of_plain, ranges_of(search, plain))}
+        meets = f"meets {'it' if len(goals) == 1 else 'them'}, too{', at the edge' * (states != {'met'})}"
+        said.append(f"no speculation {meets}: {search.standing(plain)}")
     yield f"gives: {'; '.join([*rate, *times, *said])}"
     share = "" if row.kv_share is None else "under 1%" if row.kv_share < 0.01 else f"{min(row.kv_share, 1):.0%}"
     cache = f", in {share} of its KV cache" if share else ""
@@ -246,23 +267,24 @@ def _edge(search: Simulations) -> str:
     return f"up to {load.times(low).text}"
 
 
-def _risks(search: Simulations, ranges: Ranges) -> Iterator[str]:
+def _risks(search: Simulations, ranges: Ranges, goals: Sequence[Reached]) -> Iterator[str]:
     """Say what ranges rest on, what the fleet misses at their ends, and what it gives where arrivals come in bursts."""
     question, best = search.question, search.best[0]
     errors, (_, steps, of_drafts) = errors_of(best.candidate), slowest(best, search.scenario(best))
     drafts = f" and drafts {of_drafts:.0%}, or acceptance is {LOWER:g} lower" if best.depth else ""
-    yield f"risk: if steps are {steps:.0%} slower ({errors.of}){drafts}: {_outcome(search, ranges.slow, ranges.poor)}"
+    said = _outcome(search, [goal.text for goal in goals if goal.state != "met"], ranges.slow, ranges.poor)
+    yield f"risk: if steps are {steps:.0%} slower ({errors.of}){drafts}: {said}"
     if question.load.per_s and question.load.burstiness > BURSTS:
         bursts = msgspec.structs.replace(question.load, burstiness=BURSTS)
         values = simulated(search.scenario(best, bursts))
         times = [f"{what} {1e3 * values[name]:.4g} ms" for what, name in OPEN.items() if name in values]
-        yield f"risk: in bursts (burstiness {BURSTS:g}): {', '.join(times)}; {_outcome(search, values)}"
+        said = _outcome(search, missed(search, values), values)
+        yield f"risk: in bursts (burstiness {BURSTS:g}): {', '.join(times)}; {said}"
 
 
-def _outcome(search: Simulations, *ends: Values) -> str:
-    """Say whether the goals hold at all of these ends."""
+def _outcome(search: Simulations, lost: Sequence[str], *ends: Values) -> str:
+    """Say whether the goals hold at all of these ends; `lost`: those that do not."""
     if any(values["overload"] for values in ends):
         return "more than it carries"
-    lost = dict.fromkeys(text for values in ends for text in missed(search, values))
     said = "meets the goals" if search.question.goals else "the worse ends of the ranges above"
     return f"misses {', '.join(lost)}" if lost else said

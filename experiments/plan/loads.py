@@ -7,13 +7,13 @@ from statistics import mode
 
 import msgspec
 
-from specfleet.experiments.plan.answer import Reached, Row, goals_reached
+from specfleet.experiments.plan.answer import Row, goals_reached
 from specfleet.experiments.plan.candidates import unstated
 from specfleet.experiments.plan.commands import make_schedule, server_commands
 from specfleet.experiments.plan.deployments import Deployment
 from specfleet.experiments.plan.depths import Depths, depths_at, falling, schedule_lines, span
-from specfleet.experiments.plan.lines import HITS, carried
-from specfleet.experiments.plan.ranges import LOWER, errors_of, ranges_of
+from specfleet.experiments.plan.lines import HITS, carried, now
+from specfleet.experiments.plan.ranges import LOWER, Ranges, errors_of, ranges_of
 from specfleet.experiments.plan.search import Simulations
 from specfleet.experiments.plan.turns import turns
 
@@ -30,18 +30,22 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
         one.candidate for search, _ in by_load for one in search.best if search.standing(one) in ("best", "level")
     )
     yield f"best: {'; '.join(spans)} (least {aim}){unstated(winning)}"
-    yield f"ranges: {_ranges(by_load)}"
+    ranges = [(rows[0], ranges_of(search, search.best[0])) for search, rows in by_load]
+    yield f"ranges: {_ranges(by_load, ranges)}"
     if goals := by_load[0][0].question.goals:
-        reached = ((_short(rows[0].load), goals_reached(goals, rows[0])) for _, rows in by_load)
-        yield f"goals: {'; '.join(f'at {load}: ' + ', '.join(map(_state, of)) for load, of in reached)}"
+        reached = [(_short(row.load), "; ".join(of.line for of in goals_reached(goals, row, at))) for row, at in ranges]
+        yield f"goals: {'; '.join(f'at {load}: {said}' for load, said in reached)}"
     if hits := [f"{rows[0].metrics[HITS].value:.0%}" for _, rows in by_load if HITS in rows[0].metrics]:
         yield f"hits: {', '.join(hits)} of prompt tokens in the prefix cache with the best methods"
     (fleet, depths), schedule = _depths(by_load), None
+    yield from now([search for search, _ in by_load])
     if fleet is not None and depths:
-        yield f"depths: {fleet.candidate.name}: {'; '.join(f'at {_short(at.load.text)}: {at.text}' for at in depths)}"
         winners = {search.question.load: search.best[0] for search, _ in by_load}
         planned = {load: one.depth for load, one in winners.items() if one.candidate.name == fleet.candidate.name}
-        depths = [at._replace(times={planned[at.load]: 1.0}) if at.load in planned else at for at in depths]
+        said = [f"at {_short(at.load.text)}: {at.beside(planned.get(at.load))}" for at in depths]
+        yield f"depths: {fleet.candidate.name}: {'; '.join(said)}"
+        if goals:  # which ask for the depths in the table
+            depths = [at._replace(times={planned[at.load]: 1.0}) if at.load in planned else at for at in depths]
         schedule = make_schedule(fleet.candidate, falling(depths))
         in_command = planned and not by_load[0][0].question.load.per_s
         yield from schedule_lines(fleet, schedule, 0 if in_command else None)
@@ -67,24 +71,20 @@ def other_command(search: Simulations) -> tuple[str, ...]:
     return tuple(server_commands(one.candidate, one.depth, search.question.load.text)[0] for one in fleets)
 
 
-def _state(goal: Reached) -> str:
-    return f"{goal.text} {goal.state} ({goal.said(is_short=True).partition(',')[0]})"
-
-
-def _ranges(by_load: Sequence[Best]) -> str:
+def _ranges(by_load: Sequence[Best], ranges: Sequence[tuple[Row, Ranges]]) -> str:
     """Say by which shares what the best fleets give may be off, load by load."""
     metrics = {"tokens/s": "throughput", "TPOT": "tpot_s", "TTFT": "ttft_s"}
     if by_load[0][0].question.load.per_s:
         del metrics["tokens/s"]
-    said = [(_shares(search, rows[0], metrics), _short(search.question.load.text)) for search, rows in by_load]
+    said = [(_shares(row, at, metrics), _short(row.load)) for row, at in ranges]
     runs = [(text, span([load for _, load in run])) for text, run in groupby(said, key=lambda pair: pair[0])]
     texts = [f"{f'at {loads}: ' if len(runs) > 1 else ''}{text}" for text, loads in runs]
-    drafts = f"; acceptance {LOWER:g} lower" if any(rows[0].depth for _, rows in by_load) else ""
+    drafts = f"; acceptance {LOWER:g} lower" if any(row.depth for row, _ in ranges) else ""
     return f"{'; '.join(texts)} ({errors_of(by_load[0][0].best[0].candidate).of}{drafts})"
 
 
-def _shares(search: Simulations, row: Row, metrics: Mapping[str, str]) -> str:
-    ranges, said = ranges_of(search, search.best[0]), list[str]()
+def _shares(row: Row, ranges: Ranges, metrics: Mapping[str, str]) -> str:
+    said = list[str]()
     for what, name in metrics.items():
         value, low, high = msgspec.structs.astuple(ranges.around(name, row.metrics[name]))
         why = "not measured" if name == "ttft_s" and ranges.errors.ttft[1] == math.inf else "over a factor of 2"

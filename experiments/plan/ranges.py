@@ -9,6 +9,7 @@ import numpy as np
 
 from specfleet.experiments.plan.candidates import Candidate
 from specfleet.experiments.plan.deployments import Deployment, Load, mean_request_s
+from specfleet.experiments.plan.goals import ATTAINMENT
 from specfleet.experiments.plan.search import Simulations
 from specfleet.experiments.plan.serving import load_curve
 from specfleet.experiments.plan.trials import Interval, Values, simulated
@@ -134,10 +135,15 @@ class Ranges(NamedTuple):
         if name.startswith("ttft"):
             best, slow = self.errors.ttft[0], max(slow, self.errors.ttft[1] - 1)
         worst = math.inf if self.slow["overload"] else 1 + math.hypot(slow, poor)
-        if not worst <= WIDEST * best:
+        if not worst <= WIDEST * best or name == ATTAINMENT:
             return Interval(of.value, 0.0, math.inf)
         low, high = (of.value / worst, of.value / best) if more else (of.value * best, of.value * worst)
         return Interval(of.value, min(low, of.low), max(high, of.high))
+
+    def ends(self, name: str, of: Interval) -> tuple[float, ...]:
+        """Return a metric of one more run, and at the ends that are simulated; no number of more than is carried."""
+        slow = math.nan if self.slow["overload"] else self.slow[name]
+        return of.low, of.high, slow, self.poor[name]
 
 
 def ranges_of(search: Simulations, fleet: Deployment) -> Ranges:

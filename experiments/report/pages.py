@@ -57,7 +57,7 @@ def plan_page(plan: Plan) -> ReportPage:
     grids = [_fleets(plan)]
     if plan.goals:
         goals = [(goal.text, goal.said(), goal.state, "simulated") for goal in plan.goals]
-        note = "Ranges are of one more run; those of the answer also count errors of step times and acceptance."
+        note = "Ranges are those of the answer: they count errors of step times and acceptance."
         grids.append(Grid("Goals of the chosen fleet", ("goal", "reached", "state", "label"), goals, note))
     if plan.rule is not None:
         units = {"S_s": "s", "Z_s": "s", "planned": "targets a drafter"}

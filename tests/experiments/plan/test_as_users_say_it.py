@@ -114,7 +114,9 @@ def test_a_drafter_for_shorter_texts_is_left_out_by_name(tmp_path: Path) -> None
         assert said in notes[0]
         assert "2048 positions" in notes[0]
         assert max(one.fleet.depth for one in found) == depths
-    scenario = Scenario(workload=Workload(prompt_tokens=Between(100, 5000, 512.0, 0.6), new_tokens=35))  # a bucket's bound
+    scenario = Scenario(
+        workload=Workload(prompt_tokens=Between(100, 5000, 512.0, 0.6), new_tokens=35)
+    )  # a bucket's bound
     _, one = candidates(TARGET, head, scenario=scenario)
     assert "2048 positions by its config, and texts here have up to 5035 tokens: it drafts on" in str(one.accepted)
     assert estimates(Question((one,), Load(each=1)))[1] == []

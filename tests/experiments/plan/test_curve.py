@@ -3,13 +3,17 @@
 import json
 import math
 import shlex
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from specfleet.experiments.plan.answer import goals_reached
 from specfleet.experiments.plan.commands import make_schedule, server_commands
 from specfleet.experiments.plan.deployments import Deployment, Load
 from specfleet.experiments.plan.depths import Depths, falling, schedule_lines
+from specfleet.experiments.plan.goals import parse_slo
 from specfleet.experiments.plan.ranges import ANY, RUNS, WIDEST, Errors, Ranges, accepting, errors_of
 from specfleet.experiments.plan.trials import Interval
 from specfleet.fleet.acceptance.models import Geometric, PerPosition, survival
@@ -25,9 +29,9 @@ BY_LOAD = [(1.0, 5), (8.0, 5), (32.0, 3), (128.0, 0)]
     [
         (
             {0: 2.0, 1: 1.25, 3: 1.009, 4: 1.0, 5: 1.002},
-            "3 to 5 level (speed lost: 20% at depth 1, 50% when off)",
+            "3 to 5 level (tokens/s lost: 20% at depth 1, 50% when off)",
         ),
-        ({0: math.inf, 4: 1.0, 5: 1.02}, "4 best (speed lost: 100% when off)"),
+        ({0: math.inf, 4: 1.0, 5: 1.02}, "4 best (tokens/s lost: 100% when off)"),
         ({0: 1.0, 1: 1.005}, "1 and off level"),
         ({1: 1.0, 2: 1.5}, "1 best"),
     ],
@@ -44,6 +48,26 @@ def test_schedules_rise_with_load_only_where_no_level_depth_is_lower() -> None:
     assert all(falling(by_load)[first:] == falling(by_load[first:]) for first in range(4))
     expert = Depths(Load(each=1), 1, {1: 1.0, 2: 1.3})
     assert falling([expert, *by_load]) == [(1, 1), *falling(by_load)]
+
+
+def test_schedules_keep_a_depth_that_loses_little() -> None:
+    times = [{2: 1.0, 3: 1.0}, {2: 1.015, 3: 1.0}, {2: 1.0}, {2: 1.0, 3: 1.005}, {2: 1.02, 3: 1.0}]
+    by_load = [Depths(Load(each=rows), rows, at) for rows, at in zip((1, 4, 16, 64, 128), times, strict=True)]
+    assert {depth for _, depth in falling(by_load)} == {2}
+    assert by_load[1].beside(3) == by_load[1].text
+    assert by_load[1].beside(2) == "2, closest to the goals; fastest: 3 best"
+
+
+def test_a_goal_is_met_where_its_whole_range_is() -> None:
+    values = {"tpot_p90_s": 0.012, "ttft_p90_s": 0.3, "overload": 0.0}
+    ranges = Ranges(values, values | {"tpot_p90_s": 0.0101}, Errors((0.9, 1.2), ANY, "estimated steps"))
+    row: Any = SimpleNamespace(metrics={
+        "tpot_p90_s": Interval(0.01, 0.009, 0.011), "ttft_p90_s": Interval(0.2, 0.19, 0.21)})  # fmt: skip
+    goals = parse_slo(["tpot_p90=13ms,tpot_p90=11.5ms,tpot_p90=8ms,ttft_p90=250ms,ttft_p90=1s"])
+    assert [goal.line.partition(": ")[2] for goal in goals_reached(goals, row, ranges)] == [
+        "met (10 ms, 9 .. 12)", "at its edge (10 ms, 9 .. 12)", "missed (10 ms, 9 .. 12)", "at its edge (200 ms)",
+        "met (200 ms)",
+    ]  # fmt: skip
 
 
 def test_commands_have_one_depth_for_every_batch() -> None:

@@ -173,7 +173,7 @@ def test_speculation_pays_only_beside_the_same_fleet_without(monkeypatch: pytest
         monkeypatch.setattr(f"specfleet.experiments.plan.{module}.simulated", lambda scenario, _=0: made_up(scenario))
     found = find(question("1xh100", "llama-3.1-8b@h100", Load(in_flight=8), *DRAFTS))
     ((line,), _) = speculate(found)
-    assert line.startswith("depths: 1 to 12 level (speed lost: 29% when off); by load: 1 at 2 to 64 in flight")
+    assert line.startswith("depths: 1 to 12 level (tokens/s lost: 29% when off); by load: 1 at 2 to 64 in flight")
     found.estimates = {title: one for title, one in found.estimates.items() if one.fleet.depth}
     ((line,), _) = speculate(found)
     assert "off" not in line
@@ -195,7 +195,7 @@ def test_no_more_is_promised_than_a_short_kv_cache_carries() -> None:
     found = Simulations(msgspec.structs.replace(asked, load=Load(per_s=0.8 * most)), 1, lambda _what: None)
     found.best = [one.fleet for one in found.estimates.values()]
     found.run(found.best, 1)
-    limit, (risk, bursts) = _limit(found), _risks(found, ranges_of(found, found.best[0]))
+    limit, (risk, bursts) = _limit(found), _risks(found, ranges_of(found, found.best[0]), ())
     said = re.search(r"the goals hold up to ([\d.]+)/s", limit)
     assert said is not None, limit
     assert 0.8 * most <= 1.01 * float(said[1]) <= 0.92 * most
