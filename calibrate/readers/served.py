@@ -32,24 +32,33 @@ ENOUGH_BUSY = 0.8  # share of the time, below which requests arrive by themselve
 ROUNDED = 0.05  # share by which whole requests in flight miss the observed, from which they arrive by themselves
 FAR = 2.0  # factor between a measured round and its estimate, from which a note asks for the device
 DEEPER = 16  # tokens of the deepest draft that the lengths of a text leave room for
-WAITED, ROOM = 0.2, 0.8  # requests that wait for each that runs; share of the KV cache below which it has room
+WAITED = 0.2  # requests that wait for each that runs
+ROOM, FULL = 0.8, 0.9  # shares of the KV cache below which it has room, by lengths, and from which it is full
 MOST_TOKENS, MOST_ROWS = 10**7, 10**4
 MET = "so that the measured round is met (fitted)"
 SETTINGS = ("max_num_seqs", "max_num_batched_tokens", "kv_tokens")
 Times = tuple[HardwareProfile | str, str]  # step times, inline or the name of a profile; and their source in words
 
 
-def with_inferred_seqs(load: Load) -> Load:
-    """Return the load with `max_num_seqs`, if requests waited although the KV cache had room; else as it is."""
-    running, waiting = load.running or 0.0, load.waiting or 0.0
-    tokens = sum(spread.mean for spread in (load.prompt_tokens, load.new_tokens) if spread)
-    has_room = not load.kv_tokens or running * tokens < ROOM * load.kv_tokens * load.engines
-    if load.max_num_seqs is not None or waiting < WAITED * running or not running or not has_room:
+def with_inferred(load: Load) -> Load:
+    """Return the load with the limit that requests waited for: `kv_tokens` where the gauge says that the cache is full,
+    else `max_num_seqs`; with a note alone where gauge and lengths contradict each other; as it is where few waited."""
+    running, waiting = (load.running or 0.0) / load.engines, load.waiting or 0.0
+    if load.max_num_seqs is not None or waiting < WAITED * running * load.engines or not running:
         return load
-    seqs = math.ceil(running / load.engines)
-    note = f"max_num_seqs = {seqs} is inferred: {waiting:.3g} requests waited while {running:.3g} ran"
-    note += " (overloaded)" * (waiting > running)
-    return msgspec.structs.replace(load, max_num_seqs=seqs, notes=(*load.notes, note))
+    prompt, new = (spread.mean if spread else 0.0 for spread in (load.prompt_tokens, load.new_tokens))
+    room, share, says = load.kv_tokens or math.inf, load.kv_share or 0.0, ""
+    is_full, limits, seqs = running * (prompt + new) >= ROOM * room, dict[str, int](), math.ceil(running)
+    if share < FULL and not is_full:
+        limits, says = {"max_num_seqs": seqs}, f"max_num_seqs = {seqs} is inferred: "
+    elif share >= FULL and not load.kv_tokens and prompt + new:
+        longer = 1 + (load.new_tokens.cv if load.new_tokens else 0.0) ** 2  # long answers run for longer
+        held = round(running * (prompt * (1 - load.cached_share) + longer * new / 2) / share)
+        limits, says = {"kv_tokens": held}, f"kv_tokens = {held} is inferred, as {share:.0%} of the KV cache was used: "
+    elif share >= FULL and not is_full:
+        says = f"the KV cache was {share:.0%} full by its gauge, with room by lengths, so no limit is inferred: "
+    note = f"{says}{waiting:.3g} requests waited while {running * load.engines:.3g} ran"
+    return msgspec.structs.replace(load, notes=(*load.notes, *[note] * bool(says)), **limits)
 
 
 def inferred_profile(load: Load, engine: str = "vllm", drafts: tuple[int, int] = (0, 0)) -> HardwareProfile | None:
@@ -101,7 +110,8 @@ def fitted(profile: HardwareProfile, recording: Recording, engine: str) -> tuple
     factor = times = round_s / (target_s + draft_s)
     if of_drafts := draft_s > 0 and times > 1:
         factor = (round_s - target_s) / draft_s
-    how = f"{'drafts ' * of_drafts}x {factor:.2f}{', the target as estimated' * of_drafts}, {MET}"
+    how = f"drafts x {factor:.2f}, the target as estimated, a round x {times:.2f}" if of_drafts else f"x {times:.2f}"
+    how += f", at mean lengths and requests, {MET}"
     if not 1 / FAR < times < FAR:
         how += f"; a round takes {times:.2g} times its estimate: are models, device and precision those measured?"
     steps = {name: getattr(profile, name).slowed(factor) for name in (STEPS[:1] if of_drafts else STEPS)}
@@ -192,6 +202,9 @@ def with_held(load: Load) -> Load:
     """Return a load with a note if requests are held in flight although the record does not say that they were."""
     if is_open(load) or load.limit is not None or not load.requests_per_s:
         return load
+    if (load.waiting or 0.0) > (load.running or 0.0):
+        note = "closed loop: the server was overloaded, so the rate that came is not known"
+        return msgspec.structs.replace(load, notes=(*load.notes, note))
     rate = f"process=poisson --set workload.arrivals.per_s={load.requests_per_s:.4g}"
     note = "closed loop: settings change requests/s; to hold these: --set workload.streams=0 --set workload.arrivals."
     return msgspec.structs.replace(load, notes=(*load.notes, note + rate))

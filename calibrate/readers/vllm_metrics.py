@@ -198,7 +198,8 @@ def _time_between(
     if says and (seconds is None or busy_s > APART * time_s):
         raise InputError(f"{files[1]}: {apart}, but {says}: give --seconds, the time between them")
     if time_s <= 0 or busy_s > MAX_BUSY * time_s:
-        return 0.0, f"between two scrapes{inferred}", [f"{apart}, and steps took about {busy_s:.3g} s: state --seconds"]
+        asks = "rates are of these, so check --seconds" if seconds else "state --seconds"
+        return 0.0, f"between two scrapes{inferred}", [f"{apart}, and steps took about {busy_s:.3g} s: {asks}"]
     return time_s, f"between two scrapes, {time_s:.4g} s apart ({known})", [f"{apart}, but {says}"] if says else []
 
 

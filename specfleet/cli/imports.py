@@ -94,13 +94,20 @@ def import_(
 
 def next_step(imported: "Imported", load: "Load", out: Path) -> str:
     """Say which command has other draft lengths and no drafts, or drafts at all."""
+    from specfleet.fleet.acceptance.published import published_rows
+    from specfleet.fleet.hardware.shipped import shipped_name
+
     held = max(round(load.running or load.in_flight or 1), 1)
-    if not getattr(imported.scenario.profile, "server", None):
+    if not (server := getattr(imported.scenario.profile, "server", None)):
         again = f"import again with --target MODEL@DEVICE{' --draft MODEL' * bool(imported.rounds)}"
         return f"other draft lengths, methods, or none: {again}, then: specfleet plan {out} --in-flight {held}"
     loads = ",".join(map(str, dict.fromkeys((max(held // 4, 1), held, 4 * held))))
-    add = "--draft lookup --acceptance lookup=SHARE"
+    of_target = [row for row in published_rows().values() if row.target == shipped_name(server.target.split("@")[0])]
+    known = {row.drafter: ":".join(filter(None, ("published", row.data, row.engine))) for row in reversed(of_target)}
+    others = [name for name in ("eagle3", "lookup") if name in known and name not in server.draft]
+    add = " ".join(f"--draft {name} --acceptance {name}={known[name]}" for name in others)
     which = "which draft length, or none" if imported.rounds else "without drafts"
+    add = add or "--draft MODEL --acceptance MODEL=SHARE"
     return f"{which}: specfleet plan {out} --in-flight {loads}; other methods: add {add}"
 
 

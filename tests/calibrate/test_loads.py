@@ -283,6 +283,22 @@ def test_requests_that_wait_show_the_most_that_run(tmp_path: Path) -> None:
         assert specfleet.import_record("vllm-log", file, tmp_path / "made.toml").scenario.verifiers.max_num_seqs == 256
 
 
+@pytest.mark.parametrize(("blocks", "inferred", "said"), [
+    ("", (256, pytest.approx(1000, rel=0.3)), "kv_tokens = "), ("1000", (256, 16000), "so no limit is inferred: "),
+])  # fmt: skip
+def test_a_full_cache_limits_no_number_of_requests(tmp_path: Path, blocks: str, inferred: Any, said: str) -> None:
+    files = scrapes(tmp_path)
+    for waited_s, file in enumerate(files):
+        text = re.sub(r"(cache_usage_perc\{.*\}) .*", r"\1 0.97", file.read_text())
+        text = re.sub(r"(queue_time_seconds_sum\{.*\}) .*", rf"\1 {200 * waited_s}", text)
+        file.write_text(text if blocks else text.replace("cache_config_info", "unknown"))
+    made = specfleet.import_record("vllm-metrics", files, tmp_path / "made.toml", seconds=30.0)
+    verifiers = made.scenario.verifiers
+    assert (verifiers.max_num_seqs, verifiers.kv_tokens) == inferred
+    assert any(said in note for note in made.notes)
+    assert not any("to hold these" in note for note in made.notes)
+
+
 def test_a_disagreement_is_said(tmp_path: Path) -> None:
     files = scrapes(tmp_path)
     sums = re.search(r"vllm:request_time_per_output_token_seconds_sum\{.*\} (\S+)", files[1].read_text())

@@ -151,7 +151,7 @@ def test_the_command_names_what_answers_other_draft_lengths(say: Say, tmp_path: 
     for depth, options, says in (
         (3, (), f"again with --target MODEL@DEVICE --draft MODEL, then: specfleet plan {out} --in-flight 4"),
         (3, ("--target", "llama-3.1-8b@h100", "--draft", "eagle3"), f"plan {out} --in-flight 1,4,16; other methods"),
-        (0, ("--target", "llama-3.1-8b@h100"), f"specfleet plan {out} --in-flight 1,4,16; other methods: add"),
+        (0, ("--target", "llama-3.1-8b@h100"), f"plan {out} --in-flight 1,4,16; other methods: add --draft eagle3"),
     ):
         (tmp_path / "server.log").write_text(loads.log_text([4, 4, 4], depth=depth))
         printed = say("import", "vllm-log", tmp_path / "server.log", "-o", out, *options)
