@@ -70,17 +70,17 @@ class Reached(msgspec.Struct, frozen=True):
     high: float
     state: str
 
-    def said(self, is_short: bool = False) -> str:
-        """Say what is reached in the goal's unit, its range, and the limit."""
+    @property
+    def said(self) -> str:
+        """What is reached in the goal's unit, and its range."""
         unit, factor = ("ms", 1e3) if self.unit == "s" else (self.unit, 1.0)
-        value, low, high, limit = (f"{factor * number:.4g}" for number in (self.value, self.low, self.high, self.limit))
-        return f"{value} {unit}{f' ({low} .. {high})' if low != high and not is_short else ''}, goal {limit}"
+        value, low, high = (f"{factor * number:.4g}" for number in (self.value, self.low, self.high))
+        return f"{value} {unit}{f', {low} .. {high}' if low != high else ''}"
 
     @property
     def line(self) -> str:
-        """The goal, its state, and what is reached, with its range."""
-        reached = self.said().partition(", goal")[0].replace(" (", ", ").removesuffix(")")
-        return f"{self.text}: {self.state} ({reached})"
+        """The goal, its state, and what is reached."""
+        return f"{self.text}: {self.state} ({self.said})"
 
 
 class RuleOfThumb(msgspec.Struct, frozen=True):
@@ -186,12 +186,10 @@ def goals_reached(goals: Sequence[Goal], row: Row, ranges: Ranges) -> Iterator[R
     """Say of each goal whether a fleet meets it."""
     for goal in goals:
         known = ranges.around(goal.metric, interval := row.metrics[goal.metric])
-        is_known = known.high < math.inf
-        state = goal.state(*((known.low, known.high) if is_known else ranges.ends(goal.metric, interval)))
-        ends = [goal.shown(end) for end in ((known.low, known.high) if is_known else (known.value,))]
-        yield Reached(
-            goal.text, goal.unit, goal.shown(goal.limit), goal.shown(known.value), min(ends), max(ends), state
-        )
+        judged = (known.low, known.high) if known.high < math.inf else ranges.ends(goal.metric, interval)
+        limit, value, *ends = map(goal.shown, (goal.limit, known.value, *judged[: 2 * (known.high < math.inf)]))
+        low, high = min(ends, default=value), max(ends, default=value)
+        yield Reached(goal.text, goal.unit, limit, value, low, high, goal.state(*judged))
 
 
 def on_each_link(search: Simulations) -> list[Deployment]:

@@ -86,10 +86,10 @@ class Candidate(msgspec.Struct, frozen=True):
         return self.drafter or self.method
 
     @property
-    def present(self) -> int | None:
-        """The depth of the running server, 0 without drafts, if it drafts this way."""
-        is_so = self.server and self.drafted_by == (self.server.draft or "none") and "drafters.depth" not in self.stated
-        return self.base.drafters.depth * (self.method != "none") if is_so else None
+    def present(self) -> int:
+        """The depth of its running server; 0 where that drafts in another way, or not at all, or a depth is set."""
+        is_so = self.server and self.drafted_by == self.server.draft and "drafters.depth" not in self.stated
+        return self.base.drafters.depth if is_so else 0
 
 
 class Asked(msgspec.Struct, frozen=True):

@@ -26,12 +26,13 @@ MAX_IN_FLIGHT = 2048  # requests at once that are simulated to see a limit
 class Depths(NamedTuple):
     """Depths under a load, 0 for none, by their time over that of the best one: of a request, or a closed loop's token.
 
-    - `rows`: requests at once at a target.
+    - `rows`: requests at once at a target. `present`: the depth of a running server.
     """
 
     load: Load
     rows: float
     times: Mapping[int, float]
+    present: int = 0
 
     @property
     def level(self) -> list[int]:
@@ -40,16 +41,18 @@ class Depths(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The depths in words: those that are level, and what one token and none lose of the speed."""
+        """The depths in words: those that are level, and what the present one, one token and none lose."""
         drafts = [depth for depth in self.level if depth]
         span = f"{drafts[0]} to {drafts[-1]}" if len(drafts) > 2 else " and ".join(map(str, drafts))
         best = " and ".join(filter(None, (span, "off" if 0 in self.level else "")))
-        others = [depth for depth in (1, 0) if depth in self.times and depth not in self.level]
-        share = (lambda time: time - 1) if self.load.per_s else (lambda time: 1 - 1 / time)
-        lost = [f"{share(self.times[depth]):.0%} {'at depth 1' if depth else 'when off'}" for depth in others]
+        others = [depth for depth in dict.fromkeys((self.present or 1, 1, 0)) if depth in {*self.times} - {*self.level}]
+        losses = [self.times[depth] - 1 if self.load.per_s else 1 - 1 / self.times[depth] for depth in others]
+        names = [f"at depth {depth}{', as now' * (depth == self.present)}" if depth else "when off" for depth in others]
+        lost = ", ".join(f"{loss:.0%} {name}" for loss, name in zip(losses, names, strict=True))
         what = "a request takes longer by" if self.load.per_s else "tokens/s lost:"
-        beside = f" ({what} {', '.join(lost)})".replace("inf%", "no end") if lost else ""
-        return f"{best} {'level' if len(self.level) > 1 else 'best'}{beside}"
+        beside = f" ({what} {lost})".replace("inf%", "no end") if lost else ""
+        stays = f"; now {self.present}: no change needed" if self.present in drafts else ""
+        return f"{best} {'level' if len(self.level) > 1 else 'best'}{beside}{stays}"
 
     def beside(self, chosen: int | None) -> str:
         """The same, after the depth that is chosen, where goals ask for another one."""
@@ -88,22 +91,21 @@ def _end(here: Depths, fleet: Deployment) -> str:
 
 
 def falling(loads: Sequence[Depths]) -> list[tuple[float, int]]:
-    """Return requests at once and a depth for each load, rising: the shortest that is level, kept where it may be.
-
-    A neighbour's depth is kept unless others gain more than what is level there and here.
-    """
-    runs, kept = list[list[Depths]](), set[int]()
+    """Return requests at once and a depth for each load, rising: kept while no other gains over 2 %, the shortest of
+    those that are level."""
+    runs = list[tuple[list[Depths], set[int]]]()
     for at in reversed(loads):
-        near = {depth for depth, time in at.times.items() if time <= 1 + 2 * INDIFFERENT}
-        runs, kept = ([[at], *runs], near) if not kept & near else ([[at, *runs[0]], *runs[1:]], kept & near)
-    return [(at.rows, _of_run(run)) for run in runs for at in run]
-
-
-def _of_run(run: Sequence[Depths]) -> int:
-    """Return the shortest depth of those that lose least at the loads of a run."""
-    shared = set.intersection(*(set(at.times) for at in run))
-    worst = {depth: max(at.times[depth] for at in run) for depth in shared}
-    return min(depth for depth in worst if worst[depth] <= min(worst.values()) + INDIFFERENT)
+        near, known = {depth for depth, time in at.times.items() if time <= 1 + 2 * INDIFFERENT}, runs and runs[0]
+        if known and known[1] & near:
+            runs[0] = [at, *known[0]], known[1] & near
+        else:
+            runs.insert(0, ([at], near))
+    worst = [(run, {depth: max(at.times[depth] for at in run) for depth in kept}) for run, kept in runs]
+    return [
+        (at.rows, min(of, key=lambda depth: (max(of[depth], 1 + INDIFFERENT), depth)))
+        for run, of in worst
+        for at in run
+    ]
 
 
 def span(loads: Sequence[str]) -> str:
@@ -136,7 +138,8 @@ def depths_at(search: Simulations, fleet: Deployment, load: Load) -> Depths | No
         times_s = {depth: own_s * max(1 + search.gap(one, fleet).value, 1.0) for depth, one in known.items()}
     elif not fleet.is_slow:
         expected = min(times_s, key=lambda depth: times_s[depth])
-        look, times_s = {0, 1, expected - 1, expected, expected + 1, fleet.depth} & options.keys(), {}
+        look = {0, 1, expected - 1, expected, expected + 1, fleet.depth, fleet.candidate.present}
+        look, times_s = look & options.keys(), {}
         while look:
             times_s |= {depth: _simulated_s(search, options[depth].fleet, load) for depth in look}
             level = [depth for depth, time_s in times_s.items() if time_s <= (1 + INDIFFERENT) * min(times_s.values())]
@@ -145,7 +148,7 @@ def depths_at(search: Simulations, fleet: Deployment, load: Load) -> Depths | No
     at_each, curve = load.at_once(fleet.replicas) / fleet.replicas, options[fleet.depth].curve
     rows = min(load.per_s * best_s / fleet.replicas or curve.at_target(at_each), float(curve.rows[-1]))
     over = {depth: time_s / best_s for depth, time_s in times_s.items()}
-    return Depths(load, rows, over) if best_s < math.inf else None
+    return Depths(load, rows, over, fleet.candidate.present) if best_s < math.inf else None
 
 
 def other_loads(search: Simulations, fleet: Deployment) -> list[Load]:

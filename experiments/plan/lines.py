@@ -44,7 +44,6 @@ def lines_of(
     is_star = search.best[0].candidate.base.verifiers.max_num_seqs == 1
     yield f"limit: {_bottleneck(search)}" if is_star else _limit(search)
     yield from carried(search, rows, rules)
-    yield from now([search])
     yield from depths
     yield from turns([search])
     yield from _risks(search, ranges, goals)
@@ -73,21 +72,6 @@ def _fleet(search: Simulations, rows: Sequence[Row]) -> Iterator[str]:
     model, _, place = best.candidate.target.partition("@")
     if question.devices is None and place and parallel > 1 and list(devices) == [kind]:
         yield f"layout: stated; --devices {devices[kind]}x{kind} --target {model} compares other layouts and precisions"
-
-
-def now(by_load: Sequence[Simulations]) -> Iterator[str]:
-    """Say what the present setting of an imported server is beside the best fleet, load by load."""
-    said, name = dict[str, list[str]](), ""
-    for search in by_load:
-        replicas = search.best[0].replicas
-        for fleet in [made.fleet for made in search.estimates.values()]:
-            if (fleet.candidate.present, replicas) == (fleet.depth, fleet.replicas):
-                search.run([fleet], SEEDS[2])
-                standing, name = search.standing(fleet), fleet.title.partition(", ")[2]
-                stays = {"best": "the best: no change needed", "level": "level with the best: no change needed"}
-                said.setdefault(stays.get(standing, standing), []).append(search.question.load.text.partition(" ")[0])
-    texts = [f"at {', '.join(loads)}: " * (len(by_load) > 1) + text for text, loads in said.items()]
-    yield from [f"now: {name}: {'; '.join(texts)}"] if texts else []
 
 
 def precision_of(search: Simulations) -> Iterator[str]:

@@ -12,7 +12,7 @@ from specfleet.experiments.plan.candidates import unstated
 from specfleet.experiments.plan.commands import make_schedule, server_commands
 from specfleet.experiments.plan.deployments import Deployment
 from specfleet.experiments.plan.depths import Depths, depths_at, falling, schedule_lines, span
-from specfleet.experiments.plan.lines import HITS, carried, now
+from specfleet.experiments.plan.lines import HITS, carried
 from specfleet.experiments.plan.ranges import LOWER, Ranges, errors_of, ranges_of
 from specfleet.experiments.plan.search import Simulations
 from specfleet.experiments.plan.turns import turns
@@ -38,7 +38,6 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
     if hits := [f"{rows[0].metrics[HITS].value:.0%}" for _, rows in by_load if HITS in rows[0].metrics]:
         yield f"hits: {', '.join(hits)} of prompt tokens in the prefix cache with the best methods"
     (fleet, depths), schedule = _depths(by_load), None
-    yield from now([search for search, _ in by_load])
     if fleet is not None and depths:
         winners = {search.question.load: search.best[0] for search, _ in by_load}
         planned = {load: one.depth for load, one in winners.items() if one.candidate.name == fleet.candidate.name}

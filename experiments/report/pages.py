@@ -56,7 +56,7 @@ def plan_page(plan: Plan) -> ReportPage:
     """Return the page of a plan."""
     grids = [_fleets(plan)]
     if plan.goals:
-        goals = [(goal.text, goal.said(), goal.state, "simulated") for goal in plan.goals]
+        goals = [(goal.text, goal.said, goal.state, "simulated") for goal in plan.goals]
         note = "Ranges are those of the answer: they count errors of step times and acceptance."
         grids.append(Grid("Goals of the chosen fleet", ("goal", "reached", "state", "label"), goals, note))
     if plan.rule is not None:
@@ -89,7 +89,7 @@ def _summary(plan: Plan) -> Iterator[str]:
     yield " ".join(_user(plan.best(load)[0]) for load in dict.fromkeys((plan.loads[0], plan.loads[-1])))
     price = "${:.3g}" if unit == "$" else f"{{:.3g}} {unit}"
     costs = f"{price.format(best.cost_per_hour)} an hour, {price.format(best.per_million)} for a million tokens"
-    goals = "".join(f"; {goal.text}: {goal.said(is_short=True)}, {goal.state}" for goal in plan.goals)
+    goals = "".join(f"; {goal.line}" for goal in plan.goals)
     limit = f" Its limit: {re.split(' with |; [^;]* has ', lines['limit'])[0]}." if "limit" in lines else ""
     costs += f"{plan.unit.removeprefix(unit)}, at {best.tokens_per_s:.4g} tokens/s in all{goals}"
     yield f"{f'At {best.load} it' if several else 'It'} costs {costs}.{limit}"

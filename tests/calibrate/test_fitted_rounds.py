@@ -83,9 +83,9 @@ def test_a_plan_keeps_the_fit_for_all_methods(tmp_path: Path) -> None:
     assert of_small.draft == estimate.draft.slowed(server.server.slower["draft"])
     assert of_small.verify == estimate.verify
     said = " ".join(found.lines)
-    assert "now: " not in said  # a depth is set
+    assert "as now" not in said  # a depth is set
     alone = specfleet.plan(tmp_path / "made.toml", {"workload.new_tokens": 16}, vary="drafters.depth=3", in_flight=4)
-    assert f"now: {HEAD} on the target's device, depth {DEPTH}: the best: no change needed" in alone.lines
+    assert "; now 3: no change needed" in str(alone.lines)
     assert "goals: at 2 in flight: ttft_p99 <= 9s: met (" in said
     assert "vllm serve m " in said  # the name in the scrape, and none of its limits
     assert "--max-" not in said

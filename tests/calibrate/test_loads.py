@@ -440,18 +440,6 @@ def test_cells_that_hold_requests_say_so() -> None:
 WIDE = (0.01, 0.02, 0.05, 0.1, 1.0, 50.0, 100.0, 50000.0)  # prompts of 200 tokens are in a bucket up to 50,000
 
 
-def test_positions_of_a_drafter_bound_no_recorded_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.helpers.loads.BOUNDS", WIDE)
-    files, out = scrapes(tmp_path), tmp_path / "made.toml"
-    times = {"target": "llama-3.1-8b@h100", "draft": "eagle3"}
-    made = specfleet.import_record("vllm-metrics", files, out, seconds=30.0, **times)
-    prompt, new = made.scenario.workload.prompt_tokens, made.scenario.workload.new_tokens
-    highs = [getattr(law, "high", law) for law in (prompt, new)]
-    assert sum(highs) > 2048
-    assert any("eagle3-llama-3.1-8b has 2048 positions by its config" in note for note in made.notes)
-    assert specfleet.compare_load(made) is not None
-
-
 @pytest.mark.parametrize("times", [{}, {"target": "llama-3.1-8b@h100", "draft": "llama-3.2-1b"}], ids=["", "estimated"])
 def test_bounds_of_buckets_fit_the_cache_that_served(
     tmp_path: Path, times: dict[str, Any], monkeypatch: pytest.MonkeyPatch
