@@ -185,11 +185,13 @@ def _row(search: Simulations, fleet: Deployment, is_best: bool) -> Row:
 def goals_reached(goals: Sequence[Goal], row: Row, ranges: Ranges) -> Iterator[Reached]:
     """Say of each goal whether a fleet meets it."""
     for goal in goals:
-        known = ranges.around(goal.metric, interval := row.metrics[goal.metric])
-        judged = (known.low, known.high) if known.high < math.inf else ranges.ends(goal.metric, interval)
-        limit, value, *ends = map(goal.shown, (goal.limit, known.value, *judged[: 2 * (known.high < math.inf)]))
-        low, high = min(ends, default=value), max(ends, default=value)
-        yield Reached(goal.text, goal.unit, limit, value, low, high, goal.state(*judged))
+        name, of = goal.metric, row.metrics[goal.metric]
+        known = ranges.around(name, of)
+        is_known = known.high < math.inf
+        judged = (known.low, known.high) if is_known else (of.low, of.high, ranges.slow[name], ranges.poor[name])
+        ends = sorted(map(goal.shown, judged if is_known else (of.value,)))
+        reached = goal.shown(goal.limit), goal.shown(of.value), ends[0], ends[-1]
+        yield Reached(goal.text, goal.unit, *reached, goal.state(*judged))
 
 
 def on_each_link(search: Simulations) -> list[Deployment]:

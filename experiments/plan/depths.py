@@ -12,7 +12,9 @@ import msgspec
 from specfleet.experiments.plan.candidates import SPLIT
 from specfleet.experiments.plan.commands import Schedule, make_schedule, speculative_config
 from specfleet.experiments.plan.deployments import MARGIN, Deployment, Estimate, Load, mean_request_s, requests_for
+from specfleet.experiments.plan.ranges import slowed
 from specfleet.experiments.plan.search import LEAST, SEEDS, Simulations
+from specfleet.experiments.plan.serving import load_curve
 from specfleet.experiments.plan.trials import INDIFFERENT, simulated
 from specfleet.fleet.acceptance.models import AcceptanceModel, deepest, expected_committed
 from specfleet.fleet.scenario.resolve import resolve
@@ -20,6 +22,7 @@ from specfleet.fleet.scenario.resolve import resolve
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)  # of the largest load that is carried, to say how deep to draft
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # the same of closed loops, of the planned load
 LOOK = 1500  # requests of a simulation of another load, at most
+SURE = 1.25  # factor of fitted drafts beyond which all steps may be slow in their place
 MAX_IN_FLIGHT = 2048  # requests at once that are simulated to see a limit
 
 
@@ -67,6 +70,7 @@ def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
         return [], None
     planned = fleet.depth if fleet == search.best[0] else None
     line = f"depths: {f'{fleet.candidate.name}: ' * (planned is None)}{here.beside(planned)}{_end(here, fleet)}"
+    line += _if_all_are_slow(search, fleet, here.rows)
     if fleet.candidate.base.verifiers.max_num_seqs == 1 or fleet.drafters:  # equations know no late drafts
         return [line], None
     known = [depths_at(search, fleet, load) for load in other_loads(search, fleet) if load != search.question.load]
@@ -81,6 +85,21 @@ def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
     return [line, *schedule_lines(fleet, schedule, planned)], schedule if planned else None
 
 
+def _if_all_are_slow(search: Simulations, fleet: Deployment, rows: float) -> str:
+    """Say what is lost without drafts if all steps of a running server are slow, where the fit says drafts alone."""
+    server, options, load = fleet.candidate.server, options_of(search, fleet), search.question.load
+    factor = server.slower["draft"] if server and list(server.slower) == ["draft"] else 1.0
+    if factor < SURE or 0 not in options:
+        return ""
+    present = options[fleet.candidate.present or fleet.depth]
+    estimate = load_curve(resolve(slowed(search.scenario(present.fleet), 1.0, 1 / factor)))
+    of_all = present.curve.request_with(rows) / estimate.request_with(rows)
+    made = {depth: slowed(search.scenario(one.fleet), of_all, 1 / factor) for depth, one in options.items()}
+    times_s = {depth: mean_request_s(load_curve(resolve(one)), load, fleet.replicas) for depth, one in made.items()}
+    times = {depth: time_s / min(times_s.values()) for depth, time_s in times_s.items()}
+    return f"; BUT {Depths(load, rows, times).text}, by equations, if all steps are as slow, not drafts alone (assumed)"
+
+
 def _end(here: Depths, fleet: Deployment) -> str:
     """Say that no deeper drafts were tried where their acceptance ends at the best depth, and how to try them."""
     model = resolve(fleet.scenario(here.load, 1)).acceptance
@@ -91,21 +110,16 @@ def _end(here: Depths, fleet: Deployment) -> str:
 
 
 def falling(loads: Sequence[Depths]) -> list[tuple[float, int]]:
-    """Return requests at once and a depth for each load, rising: kept while no other gains over 2 %, the shortest of
-    those that are level."""
+    """Return requests at once and a depth for each load, rising: kept while no other gains over 2 %, else the shortest
+    level one."""
     runs = list[tuple[list[Depths], set[int]]]()
     for at in reversed(loads):
-        near, known = {depth for depth, time in at.times.items() if time <= 1 + 2 * INDIFFERENT}, runs and runs[0]
-        if known and known[1] & near:
-            runs[0] = [at, *known[0]], known[1] & near
-        else:
-            runs.insert(0, ([at], near))
+        near = {depth for depth, time in at.times.items() if time <= 1 + 2 * INDIFFERENT}
+        last, kept = runs.pop(0) if runs and runs[0][1] & near else ([], near)
+        runs.insert(0, ([at, *last], kept & near))
     worst = [(run, {depth: max(at.times[depth] for at in run) for depth in kept}) for run, kept in runs]
-    return [
-        (at.rows, min(of, key=lambda depth: (max(of[depth], 1 + INDIFFERENT), depth)))
-        for run, of in worst
-        for at in run
-    ]
+    best = [(run, min(of, key=lambda depth: (max(of[depth], 1 + INDIFFERENT), depth))) for run, of in worst]
+    return [(at.rows, depth) for run, depth in best for at in run]
 
 
 def span(loads: Sequence[str]) -> str:

@@ -140,17 +140,14 @@ class Ranges(NamedTuple):
         low, high = (of.value / worst, of.value / best) if more else (of.value * best, of.value * worst)
         return Interval(of.value, min(low, of.low), max(high, of.high))
 
-    def ends(self, name: str, of: Interval) -> tuple[float, ...]:
-        """Return a metric of one more run, and at the ends that are simulated; no number of more than is carried."""
-        slow = math.nan if self.slow["overload"] else self.slow[name]
-        return of.low, of.high, slow, self.poor[name]
-
 
 def ranges_of(search: Simulations, fleet: Deployment) -> Ranges:
     """Simulate a fleet at the ends of what is not known of it."""
     scenario = search.scenario(fleet)
     slow, _, _ = slowest(fleet, scenario)
-    values = simulated(slow) | ({} if carries(fleet, slow, search.question.load) else {"overload": 1.0})
+    values = simulated(slow)
+    if values["overload"] or not carries(fleet, slow, search.question.load):
+        values = dict.fromkeys(values, math.nan) | {"overload": 1.0}
     poor = simulated(accepting(scenario, -LOWER)) if fleet.depth else search.values[fleet.title][0]
     return Ranges(values, poor, errors_of(fleet.candidate))
 
