@@ -135,7 +135,7 @@ def boxes_of(axes: Axes) -> list[list[float]]:
 
 
 def test_a_folder_without_a_sweep_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"holds no sweep\.json; give the folder of `specfleet sweep"):
+    with pytest.raises(InputError, match=r"holds no sweep\.json; give a folder of `specfleet sweep"):
         draw("sweep", tmp_path, tmp_path / "x.png")
 
 
