@@ -63,15 +63,17 @@ def drawn_case(rng: np.random.Generator) -> tuple[Scenario, tuple[dict[str, Any]
     """A star on a random machine, and what the page holds of it after random moves of all that moves."""
     scenario = scenario_of("star", {"profile": drawn_profile(rng), "workload.requests": 40})
     of = settings_of(resolve(scenario), Geometric(0.5))
-    of |= {"N": int(rng.integers(1, 40)), "d": int(rng.integers(1, 17))}
+    of |= {"N": int(rng.integers(1, 40)), "d": int(rng.integers(1, 17)), "plain_key": "profile.decode"}
     of |= {"model": rng.choice(["geometric", "beta-geometric"])}
     of |= {"beta": rng.random(), "a": rng.uniform(0.05, 20), "b": rng.uniform(0.05, 20)}
-    moved = [group for group in ("draft", "verify", "latency") if rng.random() < 0.5]
+    moved = [group for group in ("draft", "verify", "latency", "plain") if rng.random() < 0.5]
     if "draft" in moved:
         of |= {"draft_a_s": of["draft_least_s"] + rng.uniform(0, 0.05), "draft_b_s": rng.uniform(0, 0.01)}
         of["draft_rest_s"] = None
     if "verify" in moved:
         of |= {"verify_a_s": of["verify_least_s"] + rng.uniform(0, 0.2), "verify_rest_s": None}
+    if "plain" in moved:
+        of["plain_s"] = rng.uniform(0.001, 0.1)
     if "latency" in moved:
         of["latency_s"] = rng.uniform(0, 0.1)
     return scenario, (of, moved)
@@ -204,6 +206,18 @@ class TestInABrowser:
     def test_it_loads_nothing_and_its_script_runs(self, page: Path) -> None:
         assert value_in(page, "[errors, performance.getEntriesByType('resource').length]") == [[], 0]
 
+    def test_the_plain_step_follows_a_moved_verification(self, page: Path) -> None:
+        """As `analytic` has it, until the plain step is moved."""
+        times = {"draft_a_s": 45, "draft_b_s": 0, "verify_a_s": 120, "latency_s": 15, "d": 5}
+        moves = "; ".join(move("[type=number]", *key) for key in times.items())
+        seen = "[compute(state).N_max, document.getElementById('answer').textContent]"
+        keys = ["drafters.depth=5", "profile.draft=45ms", "profile.verify=120ms", "link=15ms"]
+        own = f"({move('[type=number]', 'plain_s', 200)}, {move('[type=number]', 'verify_a_s', 20)}, state.plain_s)"
+        (N_max, answer), plain_s = value_in(page, f"(() => {{ {moves}; return [{seen}, {own}]; }})()")
+        assert (N_max, plain_s) == (specfleet.analytic("star", keys).N_max, 0.2)
+        assert "One drafter keeps up with 4 targets; with up to 8 (N_max) each is at least as fast" in answer
+        assert "With N = 4 the drafter works 92 % of the time; from 5 targets on" in answer
+
     def test_the_command_that_it_shows_runs(self, page: Path, say: Say) -> None:
         moves = "; ".join(move("input[type=range]", *key) for key in (("N", 6), ("draft_b_s", 2), ("latency_s", 5)))
         shown = "document.getElementById('command').textContent, O(compute(state))"
@@ -265,7 +279,7 @@ class TestInABrowser:
 def move(kind: str, key: str, value: object) -> str:
     """The script that moves a control by hand."""
     found = f"document.querySelector('#of-{key} {kind}')"
-    return f"{found}.value = {value}; {found}.dispatchEvent(new Event('input', {{bubbles: true}}))"
+    return f"({found}.value = {value}, {found}.dispatchEvent(new Event('input', {{bubbles: true}})))"
 
 
 def test_a_profile_says_what_the_star_gives_it(say: Say, tmp_path: Path) -> None:
