@@ -71,10 +71,10 @@ def _best(having: Sequence[tuple[Cell, Metric]], sense: int) -> str:
 
 
 def _is_at_edge(key: str, best: Sequence[tuple[Cell, Metric]], swept: Sequence[tuple[Cell, Metric]]) -> bool:
-    """Whether the best values of a number are the largest or the least of those that were swept, or none lies beyond."""
-    values = {cell[key] for cell, _ in swept if isinstance(cell.get(key), int | float)}
-    ends = {max(values, default=0), min(values, default=0)} - {0, 1}  # a count ends at 1
-    return len(values) > 1 and {cell.get(key) for cell, _ in best} <= ends
+    """Whether a number's best values are all ends of what was swept, beyond which others may be better."""
+    values = [cell[key] for cell, _ in swept if type(cell.get(key)) in (int, float)]
+    ends = [end for end in (max(values, default=0), min(values, default=0)) if end not in (0, 1)]  # counts end there
+    return len(set(values)) > 1 and all(cell.get(key) in ends for cell, _ in best)
 
 
 def _only_number(cell: Cell) -> float:
