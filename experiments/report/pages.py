@@ -89,17 +89,21 @@ def _summary(plan: Plan) -> Iterator[str]:
     yield " ".join(_user(plan.best(load)[0]) for load in dict.fromkeys((plan.loads[0], plan.loads[-1])))
     price = "${:.3g}" if unit == "$" else f"{{:.3g}} {unit}"
     costs = f"{price.format(best.cost_per_hour)} an hour, {price.format(best.per_million)} for a million tokens"
-    goals = "".join(f"; {goal.text}: {goal.said(is_short=True)}, {goal.state}" for goal in plan.goals)
-    limit = f" Its limit: {re.split(' with |; [^;]* has ', lines['limit'])[0]}." if "limit" in lines else ""
+    goals = "".join(f"; {goal.text} {goal.state}: {goal.said(is_short=True)}" for goal in plan.goals)
+    limit = f" Limit: {lines['limit'].partition(', with ')[0]}." if "limit" in lines else ""
     costs += f"{plan.unit.removeprefix(unit)}, at {best.tokens_per_s:.4g} tokens/s in all{goals}"
     yield f"{f'At {best.load} it' if several else 'It'} costs {costs}.{limit}"
     others = [row for row in plan.best(best.load) if row is not best]
     if others:
         near = [row for row in others if row.depth][:2] + [row for row in others if not row.depth][:1]
-        said = (f"{row.method}{f' at {row.target}' * (row.target != best.target)}: {row.standing}" for row in near)
-        yield f"Next{f' at {best.load}' * several}: {'; '.join(said)}."
-    if given := [note[12:].partition("; --")[0] for note in plan.notes if note.startswith("acceptance: ")]:
-        yield f"This rests on acceptance: {'; '.join(reversed(given))}."
+        said = (f"{row.method}{f' at {row.target}' * (row.target != best.target)}, {row.standing}"
+                for row in others if row in near)  # fmt: skip
+        yield f"Second best{f' at {best.load}' * several}: {'; then '.join(said)}."
+    yield from (f"{note[0].upper()}{note[1:]}." for note in plan.notes if note.startswith("left out: "))
+    given = re.findall(r": (prompts of .*\(defaults.*\))", plan.title)
+    given += [note.partition("; --")[0] for note in plan.notes if note.startswith("acceptance: ")][::-1]
+    if given:
+        yield f"This rests on {'; '.join(given).replace('acceptance: assumes', 'the assumption')}."
 
 
 def _build(row: Row, line: str) -> str:

@@ -220,7 +220,7 @@ def test_a_users_goal_is_shown_in_tokens_a_second(star: Plan, tmp_path: Path) ->
     assert goal.value == pytest.approx(1 / star.chosen.metrics["tpot_s"].value)
     write_answer(star, tmp_path)
     page = specfleet.report(tmp_path)
-    assert f"{goal.value:.4g} tokens/s a user, goal 60, {goal.state}" in page
+    assert f"60 {goal.state}: {goal.value:.4g} tokens/s a user" in page
     assert "0.01667" not in page
 
 
@@ -422,7 +422,7 @@ def test_what_is_assumed_of_a_question_is_said() -> None:
     options: dict[str, Any] = {"target": TARGET, "draft": ["lookup", HEAD], "in_flight": 1, "jobs": 1}
     found = specfleet.plan(None, {"workload.new_tokens": 40, "drafters.depth": 2}, acceptance="0.5", **options)
     assert found.title.endswith("tokens, answers of about 40 (defaults: --set workload.prompt_tokens=N)")
-    assert f"acceptance: one for lookup and {HEAD}, which differ; --acceptance lookup=... states it" in found.notes
+    assert f"acceptance: equal for lookup and {HEAD}, which differ; --acceptance lookup=... states it" in found.notes
     stated = specfleet.plan(None, SMALL | {"drafters.depth": 2}, acceptance=["0.5", "lookup=0.1"], **options)
     assert stated.title.endswith("answers of about 48")
     assert not any("one for" in note for note in stated.notes)
