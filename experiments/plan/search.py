@@ -16,7 +16,7 @@ import numpy as np
 
 from specfleet.experiments.console.printing import minutes
 from specfleet.experiments.jobs import ALL, Workers, kept_file, side_by_side
-from specfleet.experiments.plan.deployments import ENOUGH, MARGIN, Deployment, Estimate, Load, Question, estimates, requests_for
+from specfleet.experiments.plan.deployments import ENOUGH, Deployment, Estimate, Load, Question, estimates, requests_for
 from specfleet.experiments.plan.trials import INDIFFERENT, Interval, Sample, Values, gap_between, simulated
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.fingerprint import resume_digest
@@ -194,13 +194,11 @@ def find(
     simulations = Simulations(question, workers, done, folder=folder)
     families: dict[tuple[str, str], list[Estimate]] = defaultdict(list)
     for estimate in simulations.estimates.values():
-        families[family_of(question, estimate.fleet)].append(estimate)
-    able_to = {name: [made for made in family if made.may_win] for name, family in families.items()}
-    simulations.notes += [_left_out(name, families[name]) for name, kept in able_to.items() if not kept]
-    methods = [*filter(None, able_to.values())]
-    best, share = simulations.best, methods[shard]
+        if estimate.may_win:
+            families[family_of(question, estimate.fleet)].append(estimate)
+    best, share = simulations.best, list(families.values())[shard]
     if not share:
-        raise InputError(f"--shard: there are {len(methods)} methods to share; give no more shards")
+        raise InputError(f"--shard: there are {len(families)} methods to share; give no more shards")
     if question.aim != "hour":  # more at once, on a cluster
         first = [made.fleet for family in share for made in _first(question, family)]
         simulations.part = f"a first look, fleets: {len(first)}, methods: {len(share)}; "
@@ -221,12 +219,6 @@ def find(
         best.sort(key=simulations.rank)
     simulations.prefer_smallest()
     return simulations
-
-
-def _left_out(name: tuple[str, str], family: Sequence[Estimate]) -> str:
-    """Say why a method is not in the answer: none of its fleets carries the load."""
-    rate = (1 - MARGIN) * max(made.per_s for made in family)
-    return f"left out: {' at '.join(filter(None, name))}: carries up to about {rate:.3g}/s (equations)"
 
 
 def family_of(question: Question, fleet: Deployment) -> tuple[str, str]:

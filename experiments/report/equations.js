@@ -15,15 +15,10 @@ function survive({ model, beta, a, b }, d) {
   return [accepted, reached];
 }
 
-/** Equation (7), the drafter never waits, and (12), the least N for which it holds. */
+/** Equation (7), the drafter never waits; (12), the least N for which it holds; the most of which no request waits. */
 const isFull = (N, S, Z) => Z <= (N - 1) * S * (1 + ROUNDING);
 const fullFrom = (S, Z, N = Math.ceil(Z / S) + 1) => isFull(N - 1, S, Z) ? N - 1 : N;
-
-/** The most targets of which none waits for the drafter. */
 const keepsUpWith = ({ N_full, S_s, Z_s }) => N_full - ((N_full - 1) * S_s > Z_s * (1 + ROUNDING));
-
-/** A stated verification holds for one token, too, without what is around each step. */
-const plainOf = (of) => of.verify_a_s - of.verify_least_s + of.verify_b_s;
 
 /** The largest N at which each target is as fast as without the drafter. Section 4.2. */
 function gainsUpTo(S, Z, tokensPerRound, plain_s) {

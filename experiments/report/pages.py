@@ -100,9 +100,8 @@ def _summary(plan: Plan) -> Iterator[str]:
                 for row in others if row in near)  # fmt: skip
         yield f"Second best{f' at {best.load}' * several}: {'; then '.join(said)}."
     yield from (f"{note[0].upper()}{note[1:]}." for note in plan.notes if note.startswith("left out: "))
-    given = re.findall(r": (prompts of .*\(defaults.*\))", plan.title)
-    given += [note.partition("; --")[0] for note in plan.notes if note.startswith("acceptance: ")][::-1]
-    if given:
+    given = [note.partition("; --")[0] for note in plan.notes if note.startswith("acceptance: ")]
+    if given := [*re.findall(r": (prompts of .*\(defaults.*\))", plan.title), *reversed(given)]:
         yield f"This rests on {'; '.join(given).replace('acceptance: assumes', 'the assumption')}."
 
 
@@ -208,8 +207,7 @@ def sweep_page(scenario: Scenario, cells: Sequence[CellResult]) -> ReportPage:
     over = f" over {seeds} seeds" if seeds > 1 else ""
     sources = f"{tables.known_as(label, basis)} Ranges are 95 % intervals{over}."
     grids = (_cells(cells, keys, label), *tables.scenario_grids(fleet, scenario, note, world), tables.facts_grid(facts))
-    found = len(findings(cells))  # knees stand together
-    first, rest = sentences(answers(_answer(cells)), found if 3 < found <= MAX_SENTENCES else 3)
+    first, rest = sentences(answers(_answer(cells)), max(3, min(MAX_SENTENCES, len(findings(cells)))))
     title = f"{scenario.name}: throughput by {' and '.join(axis_label(key)[0] for key in keys)}"
     return ReportPage(title, "a sweep", rest, sources, _curves(cells, keys), grids, first)
 

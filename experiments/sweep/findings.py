@@ -65,16 +65,11 @@ def _best(having: Sequence[tuple[Cell, Metric]], sense: int) -> str:
     least = min(level, key=lambda pair: _only_number(pair[0]))
     cell, metric = least if _only_number(least[0]) < _only_number(best[0]) else best
     others = _named([other for other, _ in level if other is not cell], [other for other, _ in having])
-    edge = words({key: value for key, value in cell.items() if _is_at_edge(key, level, having)})
-    edge = f"; at the edge of what was swept: {edge}" * bool(edge)
-    return f"{words(cell)}, {number(metric.value)} {metric.unit} ({interval(metric)}){others}{edge}"
-
-
-def _is_at_edge(key: str, best: Sequence[tuple[Cell, Metric]], swept: Sequence[tuple[Cell, Metric]]) -> bool:
-    """Whether a number's best values are all ends of what was swept, beyond which others may be better."""
-    values = [cell[key] for cell, _ in swept if type(cell.get(key)) in (int, float)]
-    ends = [end for end in (max(values, default=0), min(values, default=0)) if end not in (0, 1)]  # counts end there
-    return len(set(values)) > 1 and all(cell.get(key) in ends for cell, _ in best)
+    swept = {key: {of[key] for of, _ in having if type(of.get(key)) in (int, float)} for key in cell}
+    ends = {key: [*{min(values), max(values)} - {0, 1}] for key, values in swept.items() if len(values) > 1}
+    edge = words({key: cell[key] for key in ends if all(of.get(key) in ends[key] for of, _ in level)})
+    others += f"; at the edge of what was swept: {edge}" * bool(edge)
+    return f"{words(cell)}, {number(metric.value)} {metric.unit} ({interval(metric)}){others}"
 
 
 def _only_number(cell: Cell) -> float:
@@ -105,10 +100,10 @@ def knees(cells: Sequence[CellResult]) -> list[str]:
         N_full, N_max = (star[-1].analytic.get(name) for name in ("N_full", "N_max"))
         where = f" at {others}" if others else ""
         full, most = as_run(star) if len(star) > 1 and all(ROUNDS in cell.metrics for cell in star) else ("", "")
-        gain = f"with up to {N_max:g} targets each" if N_max else "no target"
+        gain = f"with up to {words({COUNT: int(N_max)})} each" if N_max else "no target"
         said = f"{gain} is as fast as alone (N_max, equations){most}" if N_max is not None else NOT_KNOWN
-        targets = f"{N_full:g} target{'s' * (N_full != 1)}"
-        lines.append(f"knee{where}: the drafter is busy from {targets} on (N_full, equations){full}; {said}")
+        full = f"{words({COUNT: int(N_full)})} on (N_full, equations){full}"
+        lines.append(f"knee{where}: the drafter is busy from {full}; {said}")
     return lines
 
 
@@ -131,9 +126,7 @@ def as_run(cells: Sequence[CellResult]) -> tuple[str, str]:
         return of_full, ""
     rates = [cell.metrics[EACH] for cell in cells]
     most, least, largest = most_that_gain(counts, rates, standalone)
-    seen = _ranged(most, until.get(most, most), least, until.get(largest, largest), rates)
-    none = "; 0 means that none gains" if seen[0] == "0" or "(0 " in seen else ""
-    return of_full, f", {seen}{none}"
+    return of_full, f", {_ranged(most, until.get(most, most), least, until.get(largest, largest), rates)}"
 
 
 def _ranged(first: int, last: float, low: int, high: float, metrics: Sequence[Metric]) -> str:

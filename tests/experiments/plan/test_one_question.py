@@ -51,7 +51,7 @@ def test_a_target_is_not_loaded_to_its_capacity(per_s: float, draft: str, device
             None, lengths, draft=draft, acceptance=0.7, arrivals=per_s, slo="tpot_mean=25ms", jobs=1, **options
         )
         assert found.chosen.devices == {"h100": devices}
-        limit = r"limit: goals hold up to ([\d.]+)/s; beyond ([\d.]+) requests/s more add little \(devices saturated\), "
+        limit = r"limit: goals hold up to ([\d.]+)/s; beyond ([\d.]+) requests/s more add little"
         edge = re.search(limit, " ".join(found.lines))
         assert edge is not None
         assert per_s <= float(edge[1]) < float(edge[2])
@@ -75,6 +75,4 @@ def test_a_method_that_carries_too_little_is_left_out_with_its_most() -> None:
     options = {"devices": "1xh100", "target": "llama-3.1-70b:fp8", "draft": "eagle-llama-3-70b", "acceptance": 0.7}
     few, found = (specfleet.plan(None, arrivals=per_s, jobs=1, **options) for per_s in (5.0, 8.0))
     (most,) = re.findall(r"left out: eagle-llama-3-70b on .*: carries up to about ([\d.]+)/s", "; ".join(found.notes))
-    assert 5 < float(most) < 8
-    assert [len({row.method for row in plan.best(plan.loads[0])}) for plan in (few, found)] == [2, 1]
-    assert "left out" not in "; ".join(few.notes)
+    assert [5 < float(most) < 8, *({row.depth > 0 for row in plan.rows} for plan in (few, found))] == [True, {False, True}, {False}]

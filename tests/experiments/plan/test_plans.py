@@ -276,7 +276,8 @@ def test_a_limit_at_the_planned_load_is_the_planned_rate() -> None:
     few = {"workload.prompt_tokens": 1000, "workload.new_tokens": 10, "drafters.depth": 2}
     options: dict[str, Any] = {"draft": "llama-3.1-8b", "acceptance": ".8,.6", "in_flight": 1, "jobs": 1}
     found = specfleet.plan(None, few, target="llama-3.1-70b@8xl40s", **options)
-    (per_s,) = re.findall(r"the devices' time, at ([\d.]+) requests/s with 1 at once", str(found.lines))
+    said = r"beyond ([\d.]+) requests/s more add little \(devices saturated\), with 1 at once"
+    (per_s,) = re.findall(said, str(found.lines))
     assert float(per_s) * 10 == pytest.approx(found.chosen.tokens_per_s, rel=0.02)
 
 
