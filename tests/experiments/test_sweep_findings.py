@@ -101,13 +101,12 @@ def test_the_knee_as_run_stands_beside_the_equations() -> None:
 @pytest.mark.parametrize(
     ("alone", "half", "full", "most"),
     [
-        (15.0, 0.0, "3 to 4", "4 to 5"),  # at 2 it is not full yet; at 6 targets no longer gain
-        (10.0, 0.0, "3 to 4", "6 or more"),
+        (15.0, 0.0, "3 to 4", "4 to 5"), (10.0, 0.0, "3 to 4", "6 or more"),  # at 2 not full yet; at 6 none gains
         (15.0, 0.6, "3 to 4 as run (3 to 6)", "4 to 5 as run (2 to 5)"),
         (20.5, 0.6, "3 to 4 as run (3 to 6)", "0 as run (0 to 3)"),
         (15.0, math.nan, "3 to 4 as run (no interval)", "4 to 5 as run (no interval)"),
     ],
-)
+)  # fmt: skip
 def test_a_knee_between_two_swept_numbers_is_both(alone: float, half: float, full: str, most: str) -> None:
     cells = []
     for N, rate in {1: 10.0, 2: 20.0, 4: 30.0, 6: 30.0}.items():

@@ -460,24 +460,17 @@ def test_a_part_of_a_star_stands_for_all_of_it() -> None:
         ({}, {"draft": "llama-3.2-1b@l4"}, "give --target, too"),
         ({"drafters.count": 0}, {}, r"drafters.count = \[0\]: a plan varies it from 1 on"),
         ({"workload.requests": 100}, {}, "has no effect, since a plan has as many as it needs; leave it out"),
-        (
-            {"verifiers.tiers": [{"first": 1, "step": {"base_s": 0.1}}]},
-            {},
-            "like devices: sweep the mix, .* leave it out",
-        ),
+        ({"verifiers.tiers": [{"first": 1, "step": {"base_s": 0.1}}]}, {}, "like devices: sweep the mix, .* leave it out"),
         ({"cost": {"target_per_hour": 0.0, "drafter_per_hour": 1.0}}, {}, "an hour of a target costs 0"),
-        ({"profile": ""}, {}, "name a profile"),
-        ({"workload.streams": 8}, {}, "give --in-flight; leave it out"),
+        ({"profile": ""}, {}, "name a profile"), ({"workload.streams": 8}, {}, "give --in-flight; leave it out"),
         ({"verifiers.verify": {"base_s": 0.06}}, {"target": TARGET}, "verify would replace the times of --target"),
         ({"workload.arrivals": {"process": "trace", "file": "a.csv"}}, {}, "a plan draws its arrivals"),
-        ({}, {"slo": "tpot=1"}, "no time of requests"),
-        ({}, {"cost": "h100=1"}, "no device has a name here"),
-        ({"workload.new_tokens": 1}, {}, "answers of one token have no time"),
+        ({}, {"slo": "tpot=1"}, "no time of requests"), ({}, {"cost": "h100=1"}, "no device has a name here"),
+        ({"workload.new_tokens": 1}, {}, "answers of one token have no time"), ({}, {"arrivals": -1.0}, "above 0"),
         ({}, {"least": "slo_attainment=99%"}, r"share of requests that meet \[slo\]"),
-        ({}, {"arrivals": -1.0}, "above 0"),
         ({"verifiers.prefix_cache": False}, {"cached": 0.7}, "--cached 0.7: verifiers.prefix_cache = false keeps no"),
     ],
-)
+)  # fmt: skip
 def test_questions_that_are_none_are_refused_in_one_line(changes: Any, keys: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
         specfleet.plan("star", changes, jobs=1, **keys)

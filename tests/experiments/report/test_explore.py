@@ -136,16 +136,12 @@ def test_recorded_acceptance_is_fitted_and_said_to_be() -> None:
 @pytest.mark.parametrize(
     ("scenario", "key", "value"),
     [
-        ("inter-node", "verifiers.tiers", None),
-        ("tree", "drafters.shape", None),
-        ("amusd", "drafters.overlap", None),
-        ("star", "drafters.admit", "at-most"),
-        ("serving", "drafters.place.*; specfleet report FOLDER -o page.html", None),
-        ("star", "verifiers.patience_s", 5.0),
-        ("star", "drafters.kind", "block"),
+        ("inter-node", "verifiers.tiers", None), ("tree", "drafters.shape", None), ("amusd", "drafters.overlap", None),
+        ("serving", "drafters.place.*; specfleet report FOLDER -o page.html", None), ("star", "drafters.kind", "block"),
+        ("star", "drafters.admit", "at-most"), ("star", "verifiers.patience_s", 5.0),
         ("star", "drafters.tiers", [{"first": 1, "link": {"latency_s": 0.1}}]),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_star_at_all_settings_is_refused(scenario: str, key: str, value: Any) -> None:
     with pytest.raises(specfleet.InputError, match=key):
         specfleet.explore(scenario, changes={key: value} if value else None)
@@ -154,11 +150,10 @@ def test_what_is_no_star_at_all_settings_is_refused(scenario: str, key: str, val
 @pytest.mark.parametrize(
     ("scenario", "changes"),
     [
-        ("amusd", {}),
-        ("goodspeed", {}),
+        ("amusd", {}), ("goodspeed", {}),
         ("serving", {"acceptance": {"model": "per-position", "histogram": [4, 3, 2, 1]}, "drafters.depth": 2}),
     ],
-)
+)  # fmt: skip
 def test_the_sweep_that_a_refusal_names_runs(scenario: str, changes: dict[str, Any]) -> None:
     with pytest.raises(specfleet.InputError) as refused:
         specfleet.explore(scenario, changes=changes)
