@@ -460,7 +460,7 @@ def test_a_part_of_a_star_stands_for_all_of_it() -> None:
         ({}, {"draft": "llama-3.2-1b@l4"}, "give --target, too"),
         ({"drafters.count": 0}, {}, r"drafters.count = \[0\]: a plan varies it from 1 on"),
         ({"workload.requests": 100}, {}, "has no effect, since a plan has as many as it needs; leave it out"),
-        ({"verifiers.tiers": [{"first": 1, "step": {"base_s": 0.1}}]}, {}, "like devices: sweep the mix, .* leave it out"),
+        ({"verifiers.tiers": [{"first": 1, "step": {"base_s": 0.1}}]}, {}, "like devices: sweep the mix, .* leave it"),
         ({"cost": {"target_per_hour": 0.0, "drafter_per_hour": 1.0}}, {}, "an hour of a target costs 0"),
         ({"profile": ""}, {}, "name a profile"), ({"workload.streams": 8}, {}, "give --in-flight; leave it out"),
         ({"verifiers.verify": {"base_s": 0.06}}, {"target": TARGET}, "verify would replace the times of --target"),
