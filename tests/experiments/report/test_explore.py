@@ -282,3 +282,5 @@ def test_a_profile_says_what_the_star_gives_it(say: Say, tmp_path: Path) -> None
     note = "a drafter apart from its targets, one request at each; depth and lengths are star's"
     assert note in " ".join(said.split())
     assert note.replace("'", "&#x27;") in (tmp_path / "page.html").read_text()
+    set_too = ["profile=a100", "profile.decode=120ms"]  # as its command has it once the plain step moves
+    assert specfleet.analytic("star", set_too).N_max > specfleet.analytic("star", set_too[:1]).N_max
