@@ -96,8 +96,9 @@ def _if_all_are_slow(search: Simulations, fleet: Deployment, rows: float) -> str
     of_all = present.curve.request_with(rows) / estimate.request_with(rows)
     made = {depth: slowed(search.scenario(one.fleet), of_all, 1 / factor) for depth, one in options.items()}
     times_s = {depth: mean_request_s(load_curve(resolve(one)), load, fleet.replicas) for depth, one in made.items()}
-    times = {depth: time_s / min(times_s.values()) for depth, time_s in times_s.items()}
-    return f"; BUT {Depths(load, rows, times).text}, by equations, if all steps are as slow, not drafts alone (assumed)"
+    at = Depths(load, rows, {depth: time_s / min(times_s.values()) for depth, time_s in times_s.items()})
+    said = at.text if min(times_s.values()) < math.inf else "overloaded"
+    return f"; BUT {said}, by equations, if all steps are as slow, not drafts alone (assumed)"
 
 
 def _end(here: Depths, fleet: Deployment) -> str:

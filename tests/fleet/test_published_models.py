@@ -115,15 +115,6 @@ def test_texts_beyond_the_positions_of_a_model_are_refused(target: str, draft: s
     specfleet.simulate("star", keys | {"workload.prompt_tokens": prompt - 16})
 
 
-def test_a_plan_leaves_out_heads_for_shorter_texts() -> None:
-    found = specfleet.plan(
-        target="llama-3.1-8b@h100", draft=["eagle3-llama-3.1-8b", "lookup"], acceptance=0.7, in_flight=1,
-        **{"workload.prompt_tokens": 3000, "workload.new_tokens": 20, "drafters.depth": 2},
-    )  # fmt: skip
-    assert any(note.startswith("left out: eagle3-llama-3.1-8b on") and "2048 positions" in note for note in found.notes)
-    assert {row.method for row in found.rows if row.is_best} == {"prompt lookup", "no speculation"}
-
-
 def test_more_layers_than_any_model_has_are_refused(tmp_path: Path) -> None:
     assert shape_of(folder(tmp_path / "deep", num_hidden_layers=MAX_LAYERS)).layers == MAX_LAYERS
     with pytest.raises(InputError, match=f"num_hidden_layers = 1000000; needs a whole number from 1 to {MAX_LAYERS}"):
