@@ -188,7 +188,7 @@ def goals_reached(goals: Sequence[Goal], row: Row, ranges: Ranges) -> Iterator[R
         name, of = goal.metric, row.metrics[goal.metric]
         known = ranges.around(name, of)
         is_known = known.high < math.inf
-        judged = (known.low, known.high) if is_known else (of.low, of.high, ranges.slow[name], ranges.poor[name])
+        judged = (known.low, known.high) if is_known else (of.value, ranges.slow[name], ranges.poor[name])
         ends = sorted(map(goal.shown, judged if is_known else (of.value,)))
         reached = goal.shown(goal.limit), goal.shown(of.value), ends[0], ends[-1]
         yield Reached(goal.text, goal.unit, *reached, goal.state(*judged))

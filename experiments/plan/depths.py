@@ -59,7 +59,8 @@ class Depths(NamedTuple):
 
     def beside(self, chosen: int | None) -> str:
         """The same, after the depth that is chosen, where goals ask for another one."""
-        return self.text if chosen in (None, *self.level) else f"{chosen}, closest to the goals; fastest: {self.text}"
+        fastest = self.text.replace(" best", " fastest", 1)
+        return self.text if chosen in (None, *self.level) else f"{chosen}, closest to the goals; {fastest}"
 
 
 def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
