@@ -71,7 +71,7 @@ def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
         return [], None
     planned = fleet.depth if fleet == search.best[0] else None
     line = f"depths: {f'{fleet.candidate.name}: ' * (planned is None)}{here.beside(planned)}{_end(here, fleet)}"
-    line += _if_all_are_slow(search, fleet, here.rows)
+    line += if_all_are_slow(search, fleet, here.rows)
     if fleet.candidate.base.verifiers.max_num_seqs == 1 or fleet.drafters:  # equations know no late drafts
         return [line], None
     known = [depths_at(search, fleet, load) for load in other_loads(search, fleet) if load != search.question.load]
@@ -86,13 +86,13 @@ def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
     return [line, *schedule_lines(fleet, schedule, planned)], schedule if planned else None
 
 
-def _if_all_are_slow(search: Simulations, fleet: Deployment, rows: float) -> str:
+def if_all_are_slow(search: Simulations, fleet: Deployment, rows: float) -> str:
     """Say what is lost without drafts if all steps of a running server are slow, where the fit says drafts alone."""
     server, options, load = fleet.candidate.server, options_of(search, fleet), search.question.load
     factor = server.slower["draft"] if server and list(server.slower) == ["draft"] else 1.0
-    if factor < SURE or 0 not in options:
+    if factor < SURE or not {0, fleet.depth} <= options.keys():
         return ""
-    present = options[fleet.candidate.present or fleet.depth]
+    present = options.get(fleet.candidate.present) or options[fleet.depth]
     estimate = load_curve(resolve(slowed(search.scenario(present.fleet), 1.0, 1 / factor)))
     of_all = present.curve.request_with(rows) / estimate.request_with(rows)
     made = {depth: slowed(search.scenario(one.fleet), of_all, 1 / factor) for depth, one in options.items()}
