@@ -14,7 +14,7 @@ from specfleet.experiments.plan.deployments import MARGIN, Deployment, Load
 from specfleet.experiments.plan.depths import LOOK, MAX_IN_FLIGHT, tokens_per_s
 from specfleet.experiments.plan.ranges import LOWER, Ranges, carries, errors_of, missed, ranges_of, slowest
 from specfleet.experiments.plan.search import SEEDS, SLOW_FEW, Simulations, able
-from specfleet.experiments.plan.serving import TIME, WORTH
+from specfleet.experiments.plan.serving import FULL, TIME, WORTH
 from specfleet.experiments.plan.trials import INDIFFERENT, Interval, Values, simulated
 from specfleet.experiments.plan.turns import turns
 from specfleet.fleet.hardware.profile import devices_in
@@ -144,7 +144,7 @@ def _limit(search: Simulations) -> str:
     estimate, workload, parts = search.estimates[best.title], best.candidate.base.workload, []
     resource, rows = next(iter(estimate.curve.full.items()))
     rate, source = best.replicas * estimate.curve.load_of(resource), "equations"
-    is_quick = not (best.drafters or best.prefills) and best.replicas * rows <= MAX_IN_FLIGHT
+    is_quick = not best.prefills and best.replicas * rows <= MAX_IN_FLIGHT
     if is_quick and question.load.per_s and search.winner is not None and question.goals:
         parts.append(f"the goals hold {_edge(search)}")
     elif question.load.per_s:
@@ -169,59 +169,78 @@ def _first(best: Deployment, full: Mapping[str, float]) -> tuple[str, float, flo
 def carried(search: Simulations, rows: Sequence[Row], rules: Sequence[RuleOfThumb] = ()) -> Iterator[str]:
     """Say how many targets the best drafter elsewhere carries on each link, and what its rounds consist of.
 
-    N_full is that of `rules` for one request at a time at each target; for several it is simulated.
+    That is of `rules` for one request at a time at each target; for several it is simulated.
     """
     load, by_drafter = search.question.load, {rule.drafter: rule for rule in rules}
     fleets = on_each_link(search) if not load.per_s else []
     for fleet in fleets:
         rule, each = by_drafter.get(fleet.candidate.name), round(load.at_once(fleet.replicas) / fleet.replicas)
         if rule:
-            said = f"N_full = {rule.N_full}, the knee is at {rule.knee:.3g}, N_max = {rule.N_max} (equations, depth "
-            said += f"{rule.depth}: S = {1e3 * rule.S_s:.3g} ms, Z = {1e3 * rule.Z_s:.3g} ms)"
+            said = (
+                f"at depth {rule.depth} N_full = {rule.N_full}, the knee is at {rule.knee:.3g}, N_max = {rule.N_max} "
+            )
+            said += f"(equations: S = {1e3 * rule.S_s:.3g} ms, Z = {1e3 * rule.Z_s:.3g} ms)"
         else:
             plain = (row for row in rows if not row.depth and row.target == fleet.candidate.target)
-            said = _simulated(search, fleet, each, [row.tokens_per_s / row.targets for row in plain])
-        yield f"carries: one {fleet.candidate.name}, {each} in flight at each target: {said}"
+            said = _simulated(search, fleet, each, next((row.tokens_per_s / row.targets for row in plain), 0.0))
+        wait = (
+            "one request at a time" if isinstance(fleet.candidate.base.drafters.group, One) else "all that wait at once"
+        )
+        yield f"carries: one {fleet.candidate.name}, drafting for {wait}, {each} in flight at each target: {said}"
     if fleets:
-        here = [fleet for fleet in search.best[:1] if fleet.depth and not fleet.drafters]
-        yield f"rounds: {load.text}: {'; '.join(_round(search, fleet) for fleet in (*fleets, *here))}"
+        target, first = fleets[0].candidate.target, search.best[0]
+        here = (one for one in search.best if one == first or (not one.depth and one.candidate.target == target))
+        times = [
+            f"{one.candidate.name} {1e3 * search.sample(one).mean('tpot_s'):.3g} ms a token"
+            for one in here
+            if not one.drafters
+        ]
+        yield f"rounds: {load.text}: {'; '.join([*(_round(search, fleet) for fleet in fleets), *times])}"
 
 
-def _simulated(search: Simulations, fleet: Deployment, each: int, plain: Sequence[float]) -> str:
-    """Say what 1, 2, 4 .. targets of one drafter give, and N_full, from which on it drafts no more in a second."""
-    trials, rises, most = dict[int, Values](), True, max(min(MOST_SHARING, MAX_IN_FLIGHT // each), 1)
-    while rises and 2 ** len(trials) <= most:
-        alike = msgspec.structs.replace(fleet, replicas=2 ** len(trials), sharing=2 ** len(trials))
+def _simulated(search: Simulations, fleet: Deployment, each: int, plain: float) -> str:
+    """Say what 1, 2, 4 .. targets of one drafter give, up to how many that is more than without, and when it is full.
+
+    - `plain`: tokens/s of a target without speculation, 0 if that is no candidate.
+    """
+    tokens, loads, most = dict[int, float](), dict[int, float](), max(min(MOST_SHARING, MAX_IN_FLIGHT // each), 1)
+    for count in (2**power for power in range(most.bit_length())):
+        alike = msgspec.structs.replace(fleet, replicas=count, sharing=count)
         known = search.values.get(alike.title) if search.question.load.each else None
         values = (known or [simulated(search.scenario(alike, Load(each=each)))])[0]
-        rises = all(values["rounds_per_s"] > (1 + INDIFFERENT) * fewer["rounds_per_s"] for fewer in trials.values())
-        trials[alike.replicas] = values
-    tokens = {count: values["throughput"] / count for count, values in trials.items()}
+        tokens[count], loads[count] = values["throughput"] / count, values["load"]
+        if loads[count] >= FULL and tokens[count] <= (1 + INDIFFERENT) * plain:
+            break
     said = f"tokens/s a target: {', '.join(f'{rate:.0f} with {count}' for count, rate in tokens.items())} targets"
-    for rate in plain:
-        faster = max((count for count in tokens if tokens[count] > (1 + INDIFFERENT) * rate), default=0)
-        said += f", {rate:.0f} without speculation: drafts gain {f'up to {faster}' if faster else 'nothing'}"
-    drafts, passes_s = ([values[name] for values in trials.values()] for name in ("rounds_per_s", "service_s"))
-    full = f"above {max(trials)}" if rises else str(math.ceil(max(drafts) / max(drafts[0], 1e-9)))
-    takes = "one request takes" if isinstance(fleet.candidate.base.drafters.group, One) else "all that wait share"
-    passes = f"{takes} a pass, of {1e3 * min(passes_s):.3g} to {1e3 * max(passes_s):.3g} ms"
-    return f"{said}; N_full {full}, as {passes} (simulated, depth {fleet.depth}, {fleet.late} late drafts)"
+    if plain:
+        paying = max((count for count in tokens if tokens[count] > (1 + INDIFFERENT) * plain), default=0)
+        said += f", {plain:.0f} without speculation: {f'pays with up to {paying}' if paying else 'never pays'}"
+    full = next((count for count in loads if loads[count] >= FULL), 0)
+    busy = (
+        f"the drafter is always busy from {full} on"
+        if full
+        else f"the drafter is busy {max(loads.values()):.0%} of the time at most"
+    )
+    return f"{said}; {busy} (simulated, depth {fleet.depth}, {fleet.late} late drafts)"
 
 
 def _round(search: Simulations, fleet: Deployment) -> str:
-    """Say how long a round takes; with a drafter elsewhere what it consists of, and how many drafts come too late."""
-    mean, named = search.sample(fleet).mean, fleet.candidate.name
-    if not fleet.drafters:
-        return f"{1e3 * mean('tpot_s') * mean('mean_acceptance_length'):.3g} ms with {named}"
-    named += f", {fleet.sharing} target{'s' * (fleet.sharing > 1)} a drafter"
+    """Say how long a round of a drafter elsewhere takes for a token, and its parts."""
+    mean, named = (
+        search.sample(fleet).mean,
+        f"{fleet.candidate.name}, {fleet.sharing} target{'s' * (fleet.sharing > 1)}",
+    )
     if math.isnan(mean("communication_s")):
-        return f"no draft comes in time with {named}"
+        return f"no draft comes in time with {named} a drafter"
+    round_s, tpot_s = mean("round_s"), mean("tpot_s")
     parts = {"drafting": mean("service_s"), "waiting for the drafter": mean("wait_s"), "link": mean("communication_s")}
-    parts["at the target"] = mean("round_s") - sum(parts.values())
-    said = " + ".join(f"{name} {1e3 * part:.3g}" for name, part in parts.items())
+    parts |= {"waiting for the target": 0.0, "the target's step": mean("verify_s")}
+    parts["waiting for the target"] = round_s - sum(parts.values())
+    said = ", ".join(f"{name} {1e3 * part:.3g}" for name, part in parts.items() if part > INDIFFERENT * round_s)
     late = 1 - mean("rounds_per_s_per_target") * fleet.replicas / mean("rounds_per_s")
-    said += f", {late:.0%} of drafts too late" if fleet.late == "decode" else ""
-    return f"{1e3 * mean('round_s'):.3g} ms with {named} ({said})"
+    said += f"; {late:.0%} of drafts too late" if fleet.late == "decode" else ""
+    ms = f"{1e3 * round_s:.3g} ms for {round_s / tpot_s:.3g} tokens = {1e3 * tpot_s:.3g} ms a token"
+    return f"{named} a drafter: {ms} ({said})"
 
 
 def _edge(search: Simulations) -> str:
@@ -250,13 +269,32 @@ def _risks(search: Simulations, ranges: Ranges) -> Iterator[str]:
     """Say what ranges rest on, what the fleet misses at their ends, and what it gives where arrivals come in bursts."""
     question, best = search.question, search.best[0]
     errors, (_, steps, of_drafts) = errors_of(best.candidate), slowest(best, search.scenario(best))
-    drafts = f" and drafts {of_drafts:.0%}, or acceptance is {LOWER:g} lower" if best.depth else ""
-    yield f"risk: if steps are {steps:.0%} slower ({errors.of}){drafts}: {_outcome(search, ranges.slow, ranges.poor)}"
+    by = f"{of_drafts:.0%}" if of_drafts < 1 else f"{1 + of_drafts:.2g} times as slow"
+    drafts = f" and drafts {by}, or acceptance is {LOWER:g} lower" if best.depth else ""
+    said = f"{_outcome(search, ranges.slow, ranges.poor)}{_against_plain(search, ranges)}"
+    yield f"risk: if steps are {steps:.0%} slower ({errors.of}){drafts}: {said}"
     if question.load.per_s and question.load.burstiness > BURSTS:
         bursts = msgspec.structs.replace(question.load, burstiness=BURSTS)
         values = simulated(search.scenario(best, bursts))
         times = [f"{what} {1e3 * values[name]:.4g} ms" for what, name in OPEN.items() if name in values]
         yield f"risk: in bursts (burstiness {BURSTS:g}): {', '.join(times)}; {_outcome(search, values)}"
+
+
+def _against_plain(search: Simulations, ranges: Ranges) -> str:
+    """Say by how much drafts gain at the worse ends, no speculation with steps as slow beside them."""
+    best, plain = search.best[0], next((fleet for fleet in search.best if not fleet.depth), None)
+    if not best.depth or plain is None or search.miss(plain) > 0 or ranges.slow["overload"]:
+        return ""
+    slow, metric = (
+        simulated(slowest(plain, search.scenario(plain))[0]),
+        "latency_s" if search.question.load.per_s else "token_s",
+    )
+    gain = min(slow[metric] / ranges.slow[metric], search.values[plain.title][0][metric] / ranges.poor[metric]) - 1
+    return (
+        f"; there {gain:.0%} faster than no speculation"
+        if gain > INDIFFERENT
+        else "; not sure: there no faster than no speculation"
+    )
 
 
 def _outcome(search: Simulations, *ends: Values) -> str:
