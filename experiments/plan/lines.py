@@ -176,38 +176,27 @@ def carried(search: Simulations, rows: Sequence[Row], rules: Sequence[RuleOfThum
     for fleet in fleets:
         rule, each = by_drafter.get(fleet.candidate.name), round(load.at_once(fleet.replicas) / fleet.replicas)
         if rule:
-            said = (
-                f"at depth {rule.depth} N_full = {rule.N_full}, the knee is at {rule.knee:.3g}, N_max = {rule.N_max} "
-            )
-            said += f"(equations: S = {1e3 * rule.S_s:.3g} ms, Z = {1e3 * rule.Z_s:.3g} ms)"
+            said = f"at depth {rule.depth} N_full = {rule.N_full}, the knee is at {rule.knee:.3g}, N_max = "
+            said += f"{rule.N_max} (equations: S = {1e3 * rule.S_s:.3g} ms, Z = {1e3 * rule.Z_s:.3g} ms)"
         else:
             plain = (row for row in rows if not row.depth and row.target == fleet.candidate.target)
             said = _simulated(search, fleet, each, next((row.tokens_per_s / row.targets for row in plain), 0.0))
-        wait = (
-            "one request at a time" if isinstance(fleet.candidate.base.drafters.group, One) else "all that wait at once"
-        )
-        yield f"carries: one {fleet.candidate.name}, drafting for {wait}, {each} in flight at each target: {said}"
+        in_turn = isinstance(fleet.candidate.base.drafters.group, One)
+        served = "one request at a time" if in_turn else "all that wait at once"
+        yield f"carries: one {fleet.candidate.name}, drafting for {served}, {each} in flight at each target: {said}"
     if fleets:
-        target, first = fleets[0].candidate.target, search.best[0]
-        here = (one for one in search.best if one == first or (not one.depth and one.candidate.target == target))
-        times = [
-            f"{one.candidate.name} {1e3 * search.sample(one).mean('tpot_s'):.3g} ms a token"
-            for one in here
-            if not one.drafters
-        ]
-        yield f"rounds: {load.text}: {'; '.join([*(_round(search, fleet) for fleet in fleets), *times])}"
+        best, target = search.best[0], fleets[0].candidate.target
+        here = [one for one in search.best if one == best or (not one.depth and one.candidate.target == target)]
+        rounds = [_round(search, one) for one in (*fleets, *(one for one in here if not one.drafters))]
+        yield f"rounds: {load.text}: {'; '.join(rounds)}"
 
 
 def _simulated(search: Simulations, fleet: Deployment, each: int, plain: float) -> str:
-    """Say what 1, 2, 4 .. targets of one drafter give, up to how many that is more than without, and when it is full.
-
-    - `plain`: tokens/s of a target without speculation, 0 if that is no candidate.
-    """
+    """Say what 1, 2, 4 .. targets of one drafter get, and without one (0: not known), and from how many it is full."""
     tokens, loads, most = dict[int, float](), dict[int, float](), max(min(MOST_SHARING, MAX_IN_FLIGHT // each), 1)
     for count in (2**power for power in range(most.bit_length())):
         alike = msgspec.structs.replace(fleet, replicas=count, sharing=count)
-        known = search.values.get(alike.title) if search.question.load.each else None
-        values = (known or [simulated(search.scenario(alike, Load(each=each)))])[0]
+        values = simulated(search.scenario(alike, Load(each=each)))
         tokens[count], loads[count] = values["throughput"] / count, values["load"]
         if loads[count] >= FULL and tokens[count] <= (1 + INDIFFERENT) * plain:
             break
@@ -215,32 +204,29 @@ def _simulated(search: Simulations, fleet: Deployment, each: int, plain: float) 
     if plain:
         paying = max((count for count in tokens if tokens[count] > (1 + INDIFFERENT) * plain), default=0)
         said += f", {plain:.0f} without speculation: {f'pays with up to {paying}' if paying else 'never pays'}"
-    full = next((count for count in loads if loads[count] >= FULL), 0)
-    busy = (
-        f"the drafter is always busy from {full} on"
-        if full
-        else f"the drafter is busy {max(loads.values()):.0%} of the time at most"
-    )
-    return f"{said}; {busy} (simulated, depth {fleet.depth}, {fleet.late} late drafts)"
+    full = next((f"always busy from {count} on" for count in loads if loads[count] >= FULL), "")
+    said += f"; the drafter is {full or f'busy {max(loads.values()):.0%} of the time at most'}"
+    return f"{said} (simulated, depth {fleet.depth}, {fleet.late} late drafts)"
 
 
 def _round(search: Simulations, fleet: Deployment) -> str:
-    """Say how long a round of a drafter elsewhere takes for a token, and its parts."""
-    mean, named = (
-        search.sample(fleet).mean,
-        f"{fleet.candidate.name}, {fleet.sharing} target{'s' * (fleet.sharing > 1)}",
-    )
-    if math.isnan(mean("communication_s")):
-        return f"no draft comes in time with {named} a drafter"
+    """Say what a token takes, and with a drafter elsewhere what a round does."""
+    mean, named = search.sample(fleet).mean, fleet.candidate.name
     round_s, tpot_s = mean("round_s"), mean("tpot_s")
+    if not fleet.drafters:
+        return f"{named} {1e3 * tpot_s:.3g} ms a token"
+    named += f", {fleet.sharing} target{'s' * (fleet.sharing > 1)} a drafter"
+    if math.isnan(mean("communication_s")):
+        return f"no draft comes in time with {named}"
     parts = {"drafting": mean("service_s"), "waiting for the drafter": mean("wait_s"), "link": mean("communication_s")}
-    parts |= {"waiting for the target": 0.0, "the target's step": mean("verify_s")}
-    parts["waiting for the target"] = round_s - sum(parts.values())
+    at_target_s = round_s - sum(parts.values())
+    step_s = min(mean("verify_s"), at_target_s)  # late drafts have none
+    parts |= {"waiting for the target": at_target_s - step_s, "the target's step": step_s}
     said = ", ".join(f"{name} {1e3 * part:.3g}" for name, part in parts.items() if part > INDIFFERENT * round_s)
     late = 1 - mean("rounds_per_s_per_target") * fleet.replicas / mean("rounds_per_s")
     said += f"; {late:.0%} of drafts too late" if fleet.late == "decode" else ""
-    ms = f"{1e3 * round_s:.3g} ms for {round_s / tpot_s:.3g} tokens = {1e3 * tpot_s:.3g} ms a token"
-    return f"{named} a drafter: {ms} ({said})"
+    tokens = f"{1e3 * round_s:.3g} ms for {round_s / tpot_s:.3g} tokens = {1e3 * tpot_s:.3g} ms a token"
+    return f"{named}: {tokens} ({said})"
 
 
 def _edge(search: Simulations) -> str:
@@ -281,20 +267,15 @@ def _risks(search: Simulations, ranges: Ranges) -> Iterator[str]:
 
 
 def _against_plain(search: Simulations, ranges: Ranges) -> str:
-    """Say by how much drafts gain at the worse ends, no speculation with steps as slow beside them."""
-    best, plain = search.best[0], next((fleet for fleet in search.best if not fleet.depth), None)
-    if not best.depth or plain is None or search.miss(plain) > 0 or ranges.slow["overload"]:
+    """Say by how much a closed loop's drafts gain at the worse ends, beside no speculation with steps as slow."""
+    best, aim = search.best[0], search.question.aim
+    plain = next((fleet for fleet in search.best if not fleet.depth), best)
+    if plain == best or search.question.load.per_s:
         return ""
-    slow, metric = (
-        simulated(slowest(plain, search.scenario(plain))[0]),
-        "latency_s" if search.question.load.per_s else "token_s",
-    )
-    gain = min(slow[metric] / ranges.slow[metric], search.values[plain.title][0][metric] / ranges.poor[metric]) - 1
-    return (
-        f"; there {gain:.0%} faster than no speculation"
-        if gain > INDIFFERENT
-        else "; not sure: there no faster than no speculation"
-    )
+    slow, cost = simulated(slowest(plain, search.scenario(plain))[0]), plain.cost_per_hour / best.cost_per_hour
+    ends = (slow, ranges.slow), (search.values[plain.title][0], ranges.poor)
+    gain = min(theirs["token_s"] / ours["token_s"] for theirs, ours in ends) * (1.0 if aim == "time" else cost) - 1
+    return f"; there drafts gain {gain:.0%}" if gain > INDIFFERENT else "; not sure: there drafts gain nothing"
 
 
 def _outcome(search: Simulations, *ends: Values) -> str:

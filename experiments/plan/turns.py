@@ -7,6 +7,7 @@ from itertools import groupby
 
 import msgspec
 
+from specfleet.experiments.plan.candidates import Candidate
 from specfleet.experiments.plan.deployments import Deployment, Estimate, estimates, mean_request_s
 from specfleet.experiments.plan.depths import options_of
 from specfleet.experiments.plan.ranges import accepting
@@ -15,7 +16,6 @@ from specfleet.experiments.plan.serving import load_curve
 from specfleet.experiments.plan.trials import INDIFFERENT, simulated
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.resolve import resolve
-from specfleet.fleet.scenario.scenario import Scenario
 from specfleet.fleet.times.profile import HardwareProfile
 
 HALVINGS = 6  # of the span of acceptance
@@ -87,14 +87,15 @@ def _at_best_depth(search: Simulations, fleet: Deployment, more: float) -> Deplo
 def by_link(search: Simulations) -> Turn | None:
     """Return from how many targets on, and up to which link, a drafter elsewhere pays; None where none was asked for.
 
-    It pays where a simulation is better by INDIFFERENT. On each link those are simulated that are best by equations,
-    which know no late drafts, and the one planned. The number of targets holds on the link asked.
+    It pays where it is better by INDIFFERENT. On each link the first fleets by equations, which know no late drafts,
+    and the one planned are simulated. The number of targets holds on the link asked.
     """
-    question, apart = search.question, [fleet for fleet in search.best if fleet.drafters]
-    asked = [one for one in (*question.candidates, *(fleet.candidate for fleet in apart[:1])) if one.method == "apart"]
-    other = next((fleet for fleet in search.best if not fleet.drafters), None)
+    question, other = search.question, next((fleet for fleet in search.best if not fleet.drafters), None)
+    asked = [one for one in question.candidates if one.method == "apart"]
     if not asked or other is None:
         return None
+    planned = [fleet for fleet in search.best if fleet.drafters][:1]
+    links = [fleet.candidate.base.link for fleet in planned] or [asked[0].base.link]  # of several the best
     against, most = copy.copy(search), other.cost_per_hour * (1 + SAME_COST)
     against.best, against.values = [other], {other.title: search.values[other.title][:1]}
 
@@ -103,37 +104,30 @@ def by_link(search: Simulations) -> Turn | None:
             return (one.per_million,)
         return question.aim == "hour" and one.fleet.cost_per_hour > most, one.request_s, -one.fleet.cost_per_hour
 
-    def on_link(latency_s: float) -> tuple[float, str, str]:
-        """Return by how much the best fleet is worse, what it is in words, and its drafter."""
-        moved = {
-            (one.target, one.place): msgspec.structs.replace(one, base=_with_link(one.base, latency_s)) for one in asked
-        }
+    def on_link(latency_s: float) -> tuple[float, str]:
+        """Return by how much the best fleet is worse, and what it is in words."""
+        moved = tuple(_on_link(one, latency_s) for one in asked if one.base.link in links)
         try:
-            made, _ = estimates(msgspec.structs.replace(question, candidates=tuple(moved.values())))
+            made, _ = estimates(msgspec.structs.replace(question, candidates=moved))
         except InputError:  # none carries the load
-            return math.inf, "cannot carry the load", ""
-        first = sorted(able(question, made) or made, key=score)[:LOOKED_AT]
-        planned = [one for one in made if apart and one.fleet.title == apart[0].title]
-        fleets = {one.fleet.title: one.fleet for one in (*first, *planned)}
-        against.values |= {title: [simulated(search.scenario(fleet))] for title, fleet in fleets.items()}
-        best = min(fleets.values(), key=lambda fleet: _excess(against, fleet, other))
-        return _excess(against, best, other), against.standing(best), best.candidate.place
+            return math.inf, ": cannot carry the load"
+        fleets = [one.fleet for one in sorted(able(question, made) or made, key=score)[:LOOKED_AT]]
+        fleets += [msgspec.structs.replace(one, candidate=_on_link(one.candidate, latency_s)) for one in planned]
+        against.values |= {fleet.title: [simulated(search.scenario(fleet))] for fleet in fleets}
+        best = min(fleets, key=lambda fleet: _excess(against, fleet, other))
+        name = f" with {best.candidate.place}" if "@" in best.candidate.place else ""
+        return _excess(against, best, other), f"{name}: {against.standing(best)}"
 
-    def loses(decades: float) -> bool:
-        return on_link(10**decades)[0] > -INDIFFERENT
-
-    (worse, standing, place), text = on_link(LATENCIES_S[0]), f"against {other.candidate.name} by over 1%:"
+    (worse, standing), text = on_link(LATENCIES_S[0]), f"against {other.candidate.name} by over {INDIFFERENT:.0%}:"
     if worse > -INDIFFERENT:
-        return f"{text} never, even on a link of 0 ms{f' with {place}' if '@' in place else ''}: ", standing
-    shortest, longest = map(math.log10, LATENCIES_S)
-    edge = (
-        _edge(loses, shortest, longest, LINK_HALVINGS) - (longest - shortest) / 2**LINK_HALVINGS
-    )  # the last that pays
+        return f"{text} never, even on a link of 0 ms", standing
+    low, high = map(math.log10, LATENCIES_S)
+    edge = _edge(lambda decades: on_link(10**decades)[0] > -INDIFFERENT, low, high, LINK_HALVINGS)
+    edge -= (high - low) / 2**LINK_HALVINGS  # the last that pays
     tried = [search.estimates[title].fleet for title, values in search.values.items() if values]
     paying = [fleet.sharing for fleet in tried if fleet.drafters and _excess(search, fleet, other) <= -INDIFFERENT]
-    if paying and question.aim == "token":
-        text += f" from {min(paying)} target{'s' * (min(paying) > 1)} a drafter on,"
-    return f"{text} up to a link of ", f"{1e3 * 10**edge:.2g} ms"
+    few = f" from {min(paying)} target{'s' * (min(paying) > 1)} a drafter on," if paying else ""
+    return f"{text}{few if question.aim == 'token' else ''} up to a link of ", f"{1e3 * 10**edge:.2g} ms"
 
 
 def _excess(search: Simulations, fleet: Deployment, other: Deployment) -> float:
@@ -144,10 +138,11 @@ def _excess(search: Simulations, fleet: Deployment, other: Deployment) -> float:
     return dearer if abs(dearer) > SAME_COST else search.gap(fleet, other).value
 
 
-def _with_link(base: Scenario, latency_s: float) -> Scenario:
+def _on_link(candidate: Candidate, latency_s: float) -> Candidate:
+    base = candidate.base
     assert isinstance(base.profile, HardwareProfile)
     link = msgspec.structs.replace(base.link or base.profile.link, latency_s=latency_s)
-    return msgspec.structs.replace(base, link=link)
+    return msgspec.structs.replace(candidate, base=msgspec.structs.replace(base, link=link))
 
 
 def _edge(holds: Callable[[float], bool], low: float, high: float, halvings: int) -> float:
