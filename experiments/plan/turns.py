@@ -104,23 +104,24 @@ def by_link(search: Simulations) -> Turn | None:
             return (one.per_million,)
         return question.aim == "hour" and one.fleet.cost_per_hour > most, one.request_s, -one.fleet.cost_per_hour
 
-    def on_link(latency_s: float) -> tuple[float, str]:
-        """Return by how much the best fleet is worse, and what it is in words."""
+    def on_link(latency_s: float) -> tuple[float, str, str]:
+        """Return by how much the best fleet is worse, its drafter, and what it is in words."""
         moved = tuple(_on_link(one, latency_s) for one in asked if one.base.link in links)
         try:
             made, _ = estimates(msgspec.structs.replace(question, candidates=moved))
         except InputError:  # none carries the load
-            return math.inf, ": cannot carry the load"
+            return math.inf, "", "cannot carry the load"
         fleets = [one.fleet for one in sorted(able(question, made) or made, key=score)[:LOOKED_AT]]
         fleets += [msgspec.structs.replace(one, candidate=_on_link(one.candidate, latency_s)) for one in planned]
         against.values |= {fleet.title: [simulated(search.scenario(fleet))] for fleet in fleets}
         best = min(fleets, key=lambda fleet: _excess(against, fleet, other))
         name = f" with {best.candidate.place}" if "@" in best.candidate.place else ""
-        return _excess(against, best, other), f"{name}: {against.standing(best)}"
+        return _excess(against, best, other), name, against.standing(best)
 
-    (worse, standing), text = on_link(LATENCIES_S[0]), f"against {other.candidate.name} by over {INDIFFERENT:.0%}:"
+    worse, name, standing = on_link(LATENCIES_S[0])
+    text = f"against {other.candidate.name} by over {INDIFFERENT:.0%}:"
     if worse > -INDIFFERENT:
-        return f"{text} never, even on a link of 0 ms", standing
+        return f"{text} never, even on a link of 0 ms{name}: ", standing
     low, high = map(math.log10, LATENCIES_S)
     edge = _edge(lambda decades: on_link(10**decades)[0] > -INDIFFERENT, low, high, LINK_HALVINGS)
     edge -= (high - low) / 2**LINK_HALVINGS  # the last that pays
