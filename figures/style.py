@@ -103,17 +103,14 @@ class Canvas(NamedTuple):
             axes.remove()
         return list(grid.flat[:count])
 
-    def legend(self, panels: Sequence[Axes], handles: Sequence[Any], title: str = "", **inside: Any) -> None:
-        """Name what is drawn: above all panels, beside them below a title, or in a user's panel (`inside`: where)."""
-        look: dict[str, Any] = {"handles": handles, "fontsize": 8, "title_fontsize": 8, "title": title or None}
-        if self.axes is not None and handles:
-            if not inside:  # above what is drawn, which gets less of the panel
-                low, high = self.axes.get_ylim()
-                dots = CAPTION_LINE_INCHES * self.axes.figure.dpi * (len(handles) + 1)
-                self.axes.set_ylim(low, low + (high - low) / max(0.5, 1 - dots / self.axes.get_window_extent().height))
-                inside = {"loc": "upper left", "frameon": True, "framealpha": 1, "edgecolor": "w", "borderaxespad": 0.2}
-            self.axes.legend(**look, **inside)
+    def legend(self, panels: Sequence[Axes], handles: Sequence[Any], title: str = "") -> None:
+        """Name what is drawn: above all panels, beside them below a title; a user's panel has names for its legend."""
+        if self.axes is not None:
+            for handle in handles:
+                if handle.axes is None:  # of no drawing in the panel, so that its limits stay
+                    self.axes.add_artist(handle)
         elif handles:
+            look: dict[str, Any] = {"handles": handles, "fontsize": 8, "title_fontsize": 8, "title": title or None}
             figure, letters = panels[0].get_figure(root=True), max(len(handle.get_label()) for handle in handles)
             fitting = max(1, int(figure.get_figwidth() / (MARK_INCHES + LETTER_INCHES * letters)))
             columns, place = (1, "right center") if title else (fitting, "upper center")

@@ -62,7 +62,7 @@ def draw(points: pd.DataFrame, labels: Mapping[str, str], canvas: Canvas = NEW_F
         worlds, handles = [world for world in LABELS if (points.world == world).any()], []
         for world in worlds if len(worlds) > 1 else ():
             colour, marker = COLOURS.get(world, GREY) if len(looks) == 1 else GREY, "o" if world == "engine" else ""
-            label = LABELS[world] + (", 95 %" if points.low[points.world == world].notna().any() and not marker else "")
+            label = LABELS[world] + ", 95 % interval" * bool(not marker and points.low[points.world == world].count())
             handles.append(Line2D([], [], color=colour, ls=LINES[world], marker=marker, ms=4, label=label))
         is_narrow, is_ours = (canvas.width_inches or NARROW_INCHES) < NARROW_INCHES, canvas.axes is None
         head = f"{labels['line']} = " if labels["line"] and not is_ours else ""

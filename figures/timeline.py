@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+from matplotlib.patches import Rectangle
 
 from specfleet.figures.style import NEW_FIGURE, STEP_COLOURS, STYLE, Canvas
 from specfleet.fleet.scenario.names import DRAFTER, ROUTER
@@ -39,8 +39,8 @@ def draw(
         panels[-1].set_xlabel("time, ms")
         looks = {kind: {"color": colour} for kind, colour in STEP_COLOURS.items()}
         looks |= {IDLE_LABEL: IDLE, WAIT_LABEL: {"color": WAITING}}
-        handles = [Patch(**look, label=name) for name, look in looks.items() if name in drawn]
-        canvas.legend(panels, handles, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.2))
+        handles = [Rectangle((np.nan, 0), 0, 0, **look, label=name) for name, look in looks.items() if name in drawn]
+        canvas.legend(panels, handles)
     return panels[0].get_figure(root=True)
 
 

@@ -141,7 +141,7 @@ def interval(metric: "Metric") -> str:
     if metric.drifting:
         return "still changing"
     if metric.times_longer > 1:
-        return f"too few requests: {math.ceil(10 * metric.times_longer) / 10:g} times as many would do"
+        return f"rough: an interval needs {math.ceil(10 * metric.times_longer) / 10:g} times as many requests"
     low, high = number(metric.low), number(metric.high)
     if metric.low == 0 < metric.value and metric.unit.endswith("/s"):  # clipped: only the upper end says something
         return f"up to {high}; needs more requests"

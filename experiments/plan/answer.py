@@ -70,10 +70,10 @@ class Reached(msgspec.Struct, frozen=True):
     state: str
 
     def said(self, is_short: bool = False) -> str:
-        """Say what is reached in the goal's unit, the range of one more run, and the limit."""
+        """Say what is reached in the goal's unit; at length also the range of one more run, and the limit."""
         unit, factor = ("ms", 1e3) if self.unit == "s" else (self.unit, 1.0)
         value, low, high, limit = (f"{factor * number:.4g}" for number in (self.value, self.low, self.high, self.limit))
-        return f"{value} {unit}{f' ({low} .. {high})' if low != high and not is_short else ''}, goal {limit}"
+        return f"{value} {unit}" + f"{f' ({low} .. {high})' * (low != high)}, goal {limit}" * (not is_short)
 
 
 class RuleOfThumb(msgspec.Struct, frozen=True):

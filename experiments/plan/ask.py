@@ -222,7 +222,7 @@ def _shared_acceptance(candidates: Sequence[Candidate], by_load: Sequence[Simula
     kept = {made.fleet.candidate.name for search in by_load for made in search.estimates.values()}
     drafters = list(dict.fromkeys(one.drafted_by for one in candidates if one.shared_with and one.name in kept))
     if len(drafters) > 1:
-        yield f"acceptance: one for {' and '.join(drafters)}, which differ; --acceptance {drafters[0]}=... states it"
+        yield f"acceptance: equal for {' and '.join(drafters)}, which differ; --acceptance {drafters[0]}=... states it"
 
 
 def _drafting_at(place: str | None, candidates: list[Candidate]) -> list[Candidate]:

@@ -222,7 +222,10 @@ def estimates(question: Question) -> tuple[list[Estimate], list[str]]:
             f"{question.load.text}: these devices carry up to about {rate:.3g}/s (equations, a margin of {MARGIN:.0%} "
             "kept); add devices"
         )
-    found = set[str]() if question.devices is None else {made.fleet.candidate.name for made in every}
+    most = {made.fleet.candidate.name: (1 - MARGIN) * made.per_s for made in sorted(every, key=lambda made: made.per_s)}
+    few = most.keys() - {made.fleet.candidate.name for made in every if made.may_win}
+    left_out += [("", f"left out: {name}: carries up to about {most[name]:.3g}/s (equations)") for name in sorted(few)]
+    found = set[str]() if question.devices is None else {*most}
     return every, list(dict.fromkeys(note for name, note in left_out if name not in found))
 
 

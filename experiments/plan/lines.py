@@ -146,13 +146,14 @@ def _limit(search: Simulations) -> str:
     rate, source = best.replicas * estimate.curve.load_of(resource), "equations"
     is_quick = not best.prefills and best.replicas * rows <= MAX_IN_FLIGHT
     if is_quick and question.load.per_s and search.winner is not None and question.goals:
-        parts.append(f"the goals hold {_edge(search)}")
+        parts.append(f"goals hold {_edge(search)}")
     elif question.load.per_s:
         parts.append(f"a plan asks for up to {(1 - MARGIN) * estimate.per_s:.3g}/s, {1 - MARGIN:.0%} of its capacity")
     if is_quick and not workload.conversations:  # of which in flight are users
         (resource, rows, tokens), source = _first(best, estimate.curve.full), "simulated"
         rate = tokens / mean_lengths(workload)[1]
-    parts.append(f"reached first: {resource}, at {rate:.3g} requests/s with {rows:.0f} at once at each target")
+    more = "more add little (devices saturated)" if resource == TIME else f"more wait for {resource}"
+    parts.append(f"beyond {rate:.3g} requests/s {more}, with {rows:.0f} at once at each target")
     return f"limit: {'; '.join(parts)} ({source})"
 
 
@@ -244,11 +245,11 @@ def _edge(search: Simulations) -> str:
     while high <= MAX_LOAD and at(high):
         low, high = high, 2 * high
     if high > MAX_LOAD:
-        return f"at {load.times(low).text} and more"
+        return f"at {load.per_s * low:.3g}/s and more"
     for _ in range(HALVINGS):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if at(middle) else (low, middle)
-    return f"up to {load.times(low).text}"
+    return f"up to {load.per_s * low:.3g}/s"
 
 
 def _risks(search: Simulations, ranges: Ranges) -> Iterator[str]:

@@ -68,7 +68,7 @@ def other_command(search: Simulations) -> tuple[str, ...]:
 
 
 def _state(goal: Reached) -> str:
-    return f"{goal.text} {goal.state} ({goal.said(is_short=True).partition(',')[0]})"
+    return f"{goal.text} {goal.state} ({goal.said(is_short=True)})"
 
 
 def _ranges(by_load: Sequence[Best]) -> str:

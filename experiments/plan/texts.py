@@ -140,10 +140,10 @@ def acceptance_notes(texts: Sequence[str]) -> Iterator[str]:
         mean, at, depth = values.partition("@")
         if "," in values or Path(values).suffix in FILES or values.casefold().startswith(PUBLISHED):
             continue
-        of, what = f" of {name}" if name else "", values
-        if at:
-            what = f"{mean} tokens a round at depth {depth} (its bonus token included) = {_rate(text, mean, depth):.2g}"
-        yield f"acceptance{of}: {what} a position, assumed constant by position"
+        rate = _rate(text, mean, depth) if at else float(values)
+        why = f", by {mean} tokens a round at depth {depth} (its bonus token included)" if at else ""
+        said = f"assumes that {100 * rate:.3g}% of draft tokens are accepted at every position"
+        yield f"acceptance{f' of {name}' * bool(name)}: {said}{why}"
 
 
 def read_acceptance(path: Path) -> AcceptanceModel:

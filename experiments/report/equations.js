@@ -15,9 +15,10 @@ function survive({ model, beta, a, b }, d) {
   return [accepted, reached];
 }
 
-/** Equation (7), the drafter never waits, and (12), the least N for which it holds. */
+/** Equation (7), the drafter never waits; (12), the least N for which it holds; the most of which no request waits. */
 const isFull = (N, S, Z) => Z <= (N - 1) * S * (1 + ROUNDING);
 const fullFrom = (S, Z, N = Math.ceil(Z / S) + 1) => isFull(N - 1, S, Z) ? N - 1 : N;
+const keepsUpWith = ({ N_full, S_s, Z_s }) => N_full - ((N_full - 1) * S_s > Z_s * (1 + ROUNDING));
 
 /** The largest N at which each target is as fast as without the drafter. Section 4.2. */
 function gainsUpTo(S, Z, tokensPerRound, plain_s) {
@@ -48,6 +49,7 @@ function changesOf(of, moved) {
     "drafters.depth": of.d, "verifiers.count": of.N, acceptance: `{model = "${of.model}", ${numbers}}`,
     ...moved.has("draft") && { "drafters.tiers": step(a_s, b_s) },
     ...moved.has("verify") && { "verifiers.tiers": step(of.verify_a_s - of.verify_least_s, of.verify_b_s) },
+    ...of.plain_key && (moved.has("verify") || moved.has("plain")) && { [of.plain_key]: `${of.plain_s}s` },
     ...moved.has("latency") && { "link.latency_s": of.latency_s },
     ...moved.has("latency") && of.s_per_byte && { "link.bandwidth_bytes_per_s": 1 / of.s_per_byte },
     ...of.requests < 20 * of.N && { "workload.requests": 20 * of.N },

@@ -42,6 +42,10 @@ function addControl([key, words, low, high, step = "any"]) {
     state[key] = Number((chosen * scale).toPrecision(12));
     state[`${group}_rest_s`] = null;
     moved.add(group);
+    if (group === "verify" && state.plain_key && !moved.has("plain")) {  // as of a token in `analytic`
+      state.plain_s = state.verify_a_s - state.verify_least_s + state.verify_b_s;
+      document.querySelectorAll("#of-plain_s input").forEach((input) => { input.value = shown(1e3 * state.plain_s); });
+    }
     draw();
   });
   byId("controls").append(label);
@@ -113,6 +117,10 @@ function command() {
   return ["specfleet simulate", quoted(state.scenario), ...sets].join(" ");
 }
 
+const targets = (count) => `${count} target${count === 1 ? "" : "s"}`;
+const keepsUp = (of) => `keeps up with ${targets(keepsUpWith(of))}` + (!(state.plain_s > 0) ? "" : of.N_max
+  ? `; with up to ${of.N_max} (N_max) each is at least as fast as alone` : ", but none is as fast as alone (N_max = 0)");
+
 function draw() {
   const [byN, byDepth, timeline] = ["by-N", "by-d", "timeline"].map((id) => [byId(id), byId(id).clientWidth]);
   for (const key of ["beta", "a", "b"]) byId(`of-${key}`).hidden = (state.model === "geometric") !== (key === "beta");
@@ -121,14 +129,13 @@ function draw() {
   byId("block").checked &&= !isFlat;
   const [[of, best], [block, bestOfBlock]] = [false, true].map((isBlock) => [compute(state, isBlock), bestDepth(isBlock)]);
   if (!(block.S_s > 0)) return byId("answer").replaceChildren("S(d) = 0: the equations need drafts that take time.");
-  const each = O(of) / of.N, gain = each * state.plain_s;
-  byId("answer").innerHTML = `<p>N = ${of.N}, d = ${state.d}: <b>${shown(O(of))} tokens/s</b>, ${shown(each)} a target`
-    + `${gain > 0 ? `, ${shown(gain)} times the speed without the drafter, at a plain step of ${shown(1e3 * state.plain_s)} ms` : ""}. `
+  const each = O(of) / of.N, gain = each * state.plain_s, ofBlock = (mark) => byId("block").checked ? [mark] : [];
+  byId("answer").innerHTML = `<p><b>One drafter ${keepsUp(of)}.</b></p><p>With N = ${of.N} the drafter works `
+    + `${Math.round(100 * of.load)} % of the time; from ${targets(of.N_full)} on (N_full) it is always busy, `
+    + `and more raise no throughput.</p><p>N = ${of.N}, d = ${state.d}: <b>${shown(O(of))} tokens/s</b>, ${shown(each)} a target`
+    + `${gain > 0 ? `, ${shown(gain)} times its speed alone, at a plain step of ${shown(1e3 * state.plain_s)} ms` : ""}. `
     + `${isFlat ? "S(d) is the same at each depth" : `The best depth at this N is ${best[1]}`}.</p>`
-    + `<p><b>N_full = ${of.N_full}</b>: so many targets keep the drafter busy, and more raise no throughput. `
-    + `Its load is ${shown(100 * of.load)} %.</p><p><b>N_max = ${of.N_max}</b>: `
-    + `${of.N_max ? "up to so many targets, each is at least" : "no target is"} as fast as without the drafter.</p>`;
-  const ofBlock = (mark) => byId("block").checked ? [mark] : [];
+    + ofBlock(`<p>A block drafter: <b>${shown(O(block))} tokens/s</b>; it ${keepsUp(block)}.</p>`).join("");
   plot(...byN, "N", mostN, "N, targets", [[of.N_full, `N_full = ${of.N_full}`], [of.N_max, `N_max = ${of.N_max}`],
     ...ofBlock([block.N_full, `block: N_full = ${block.N_full}`])]);
   plot(...byDepth, "d", state.depths, `d, draft tokens a round, at N = ${state.N}`, [
@@ -144,7 +151,7 @@ function start(settings) {
   state = settings;
   const { N, N_full, N_max } = compute(state);
   mostN = niceAbove(Math.max(16, 2 * N, Math.min(N_full, 180), Math.min(N_max, 180)));
-  CONTROLS.forEach(addControl);
+  CONTROLS.filter(([key]) => state.plain_key || key !== "plain_s").forEach(addControl);
   byId("of-beta").before(byId("of-model"));
   byId("controls").append(byId("of-block"));
   byId("block").oninput = draw;

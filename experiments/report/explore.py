@@ -63,9 +63,10 @@ def explore(
     star, given = predict_fleet(fleet), fleet.length_model()
     model = given if isinstance(given, Geometric | BetaGeometric) else fit_beta_geometric(given)
     changed_keys = {key: toml(value) for key, value in pairs if value is not None}
-    settings = settings_of(fleet, model) | {"scenario": name, "changes": changed_keys}
-    accepted = accepts(model, fleet.drafters.depth)  # until a slider moves
-    sources = f"At the start: step times {fleet.basis}, profile {fleet.profile}; acceptance: {accepted}"
+    plain_key = "" if chosen.verifiers.verify or chosen.verifiers.profile else "profile.decode"
+    settings = settings_of(fleet, model) | {"scenario": name, "changes": changed_keys, "plain_key": plain_key}
+    accepted = accepts(model, fleet.drafters.depth).partition(": ")[0]  # how many follows the sliders
+    sources = f"At the start: step times {fleet.basis}, profile {fleet.profile}; acceptance {accepted}"
     page = Template(_text("explore.html")).substitute(
         title=escape(fleet.name),
         sources=escape(f"{sources}{'' if model is given else ', fitted to what was recorded'}."),

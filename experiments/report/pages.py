@@ -16,7 +16,7 @@ from specfleet.experiments.plan.lines import GIVEN
 from specfleet.experiments.report import tables
 from specfleet.experiments.report.page import Grid, ReportPage, html_of
 from specfleet.experiments.sweep.cell import CellResult
-from specfleet.experiments.sweep.figure import KNEES, sweep_figure, text_of
+from specfleet.experiments.sweep.figure import sweep_figure, text_of
 from specfleet.experiments.sweep.findings import findings
 from specfleet.experiments.sweep.sweep import RECORD, read_sweep, shown, table
 from specfleet.figures.style import Drawn, scale_of
@@ -35,7 +35,7 @@ from specfleet.meaning.entries import axis_label
 SHOWN = {f"{name}, ms": (metric, 1e3) for name, metric in GIVEN.items()}
 """Times of a fleet by their headings, and what they are multiplied by."""
 MAX_LANES = 24  # of the first stations, in a figure of their steps
-MAX_TARGETS = 500
+MAX_TARGETS, MAX_SENTENCES = 500, 8
 DRAWN = ("throughput", "tpot_p99_s", "load")  # a figure each of a sweep, along its first key
 TABLED = ("throughput", "tpot_p50_s", "tpot_p99_s", "ttft_p99_s", "wait_p99_s", "load", "mean_acceptance_length")
 PLAN = "plan.json"
@@ -47,9 +47,9 @@ def answers(lines: Iterable[str]) -> list[tuple[str, str]]:
     return [(head, text) for head, _, text in (line.partition(": ") for line in lines)]
 
 
-def sentences(answer: Sequence[tuple[str, str]]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """Return the first three lines of an answer as sentences, and the others."""
-    return tuple(f"{head[:1].upper()}{head[1:]}: {text}." for head, text in answer[:3]), tuple(answer[3:])
+def sentences(answer: Sequence[tuple[str, str]], count: int = 3) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """Return the first lines of an answer as sentences, and the others."""
+    return tuple(f"{head[:1].upper()}{head[1:]}: {text}." for head, text in answer[:count]), tuple(answer[count:])
 
 
 def plan_page(plan: Plan) -> ReportPage:
@@ -89,17 +89,20 @@ def _summary(plan: Plan) -> Iterator[str]:
     yield " ".join(_user(plan.best(load)[0]) for load in dict.fromkeys((plan.loads[0], plan.loads[-1])))
     price = "${:.3g}" if unit == "$" else f"{{:.3g}} {unit}"
     costs = f"{price.format(best.cost_per_hour)} an hour, {price.format(best.per_million)} for a million tokens"
-    goals = "".join(f"; {goal.text}: {goal.said(is_short=True)}, {goal.state}" for goal in plan.goals)
-    limit = f" Its limit: {re.split(' with |; [^;]* has ', lines['limit'])[0]}." if "limit" in lines else ""
+    goals = "".join(f"; {goal.text} {goal.state}: {goal.said(is_short=True)}" for goal in plan.goals)
+    limit = f" Limit: {lines['limit'].partition(', with ')[0]}." if "limit" in lines else ""
     costs += f"{plan.unit.removeprefix(unit)}, at {best.tokens_per_s:.4g} tokens/s in all{goals}"
     yield f"{f'At {best.load} it' if several else 'It'} costs {costs}.{limit}"
     others = [row for row in plan.best(best.load) if row is not best]
     if others:
         near = [row for row in others if row.depth][:2] + [row for row in others if not row.depth][:1]
-        said = (f"{row.method}{f' at {row.target}' * (row.target != best.target)}: {row.standing}" for row in near)
-        yield f"Next{f' at {best.load}' * several}: {'; '.join(said)}."
-    if given := [note[12:].partition("; --")[0] for note in plan.notes if note.startswith("acceptance: ")]:
-        yield f"This rests on acceptance: {'; '.join(reversed(given))}."
+        said = (f"{row.method}{f' at {row.target}' * (row.target != best.target)}, {row.standing}"
+                for row in others if row in near)  # fmt: skip
+        yield f"Second best{f' at {best.load}' * several}: {'; then '.join(said)}."
+    yield from (f"{note[0].upper()}{note[1:]}." for note in plan.notes if note.startswith("left out: "))
+    given = [note.partition("; --")[0] for note in plan.notes if note.startswith("acceptance: ")]
+    if given := [*re.findall(r": (prompts of .*\(defaults.*\))", plan.title), *reversed(given)]:
+        yield f"This rests on {'; '.join(given).replace('acceptance: assumes', 'the assumption')}."
 
 
 def _build(row: Row, line: str) -> str:
@@ -204,7 +207,7 @@ def sweep_page(scenario: Scenario, cells: Sequence[CellResult]) -> ReportPage:
     over = f" over {seeds} seeds" if seeds > 1 else ""
     sources = f"{tables.known_as(label, basis)} Ranges are 95 % intervals{over}."
     grids = (_cells(cells, keys, label), *tables.scenario_grids(fleet, scenario, note, world), tables.facts_grid(facts))
-    first, rest = sentences(answers(_answer(cells)))
+    first, rest = sentences(answers(_answer(cells)), max(3, min(MAX_SENTENCES, len(findings(cells)))))
     title = f"{scenario.name}: throughput by {' and '.join(axis_label(key)[0] for key in keys)}"
     return ReportPage(title, "a sweep", rest, sources, _curves(cells, keys), grids, first)
 
@@ -224,8 +227,7 @@ def _curves(cells: Sequence[CellResult], keys: Sequence[str]) -> tuple[Drawn, ..
 
 def _answer(cells: Sequence[CellResult]) -> Iterator[str]:
     """Yield a line for the most tokens, the fastest users, and cells that failed or were offered too much."""
-    for line in findings(cells):
-        yield re.sub("(N_full|N_max) =", lambda name: f"{KNEES[name[1]].replace(', ', ' (')}) =", line)
+    yield from findings(cells)
     of_users = (line for line in findings(cells, "tpot_p99_s") if line.startswith("best "))
     yield from (line.replace("best tpot_p99_s", "least TPOT P99") for line in of_users)
     failed, full = [cell for cell in cells if cell.error], [cell for cell in cells if cell.overload]

@@ -199,7 +199,7 @@ def _caption(points: pd.DataFrame, metric: str, where: Mapping[str, str], left_o
         if results.world.nunique() > 1:
             parts[-1] = "Simulation: means and 95 % intervals over seeds; engine: medians and ranges of its runs."
         if results.low.isna().any():
-            parts.append("Hollow: no interval, since runs are too short for one or more was offered than is carried.")
+            parts.append("Hollow: no interval. The run is too short, or more was offered than is carried.")
     if (points.world == ANALYTIC).any():
         parts.append(f"Dashed: StarSD's equations{left_out}.")
     if marked := [said for name, said in KNEES.items() if (points.world == name).any()]:

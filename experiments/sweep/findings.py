@@ -20,6 +20,7 @@ CHOSEN = ("drafters.", "verifiers.")  # keys of what is built; others are facts 
 STANDALONE = "standalone_tokens_per_s"
 MAX_NAMED = 8  # cells that a line names
 LESS_IS_BETTER = ("s", "W", "J/token", "cost/million tokens")  # units of metrics of which less is better
+NOT_KNOWN = "N_max: not known (no decode time)"
 FULL = 0.98  # share of a plateau from which a drafter counts as full; its load stays below 1 by pauses between drafts
 
 
@@ -64,6 +65,10 @@ def _best(having: Sequence[tuple[Cell, Metric]], sense: int) -> str:
     least = min(level, key=lambda pair: _only_number(pair[0]))
     cell, metric = least if _only_number(least[0]) < _only_number(best[0]) else best
     others = _named([other for other, _ in level if other is not cell], [other for other, _ in having])
+    swept = {key: {of[key] for of, _ in having if type(of.get(key)) in (int, float)} for key in cell}
+    ends = {key: [*{min(values), max(values)} - {0, 1}] for key, values in swept.items() if len(values) > 1}
+    edge = words({key: cell[key] for key in ends if all(of.get(key) in ends[key] for of, _ in level)})
+    others += f"; at the edge of what was swept: {edge}" * bool(edge)
     return f"{words(cell)}, {number(metric.value)} {metric.unit} ({interval(metric)}){others}"
 
 
@@ -95,8 +100,10 @@ def knees(cells: Sequence[CellResult]) -> list[str]:
         N_full, N_max = (star[-1].analytic.get(name) for name in ("N_full", "N_max"))
         where = f" at {others}" if others else ""
         full, most = as_run(star) if len(star) > 1 and all(ROUNDS in cell.metrics for cell in star) else ("", "")
-        said = "N_max: not known (no decode time)" if N_max is None else f"N_max = {N_max:g} by the equations{most}"
-        lines.append(f"knee{where}: N_full = {N_full:g} by equation (12){full}; {said}")
+        gain = f"with up to {words({COUNT: int(N_max)})} each" if N_max else "no target"
+        said = f"{gain} is as fast as alone (N_max, equations){most}" if N_max is not None else NOT_KNOWN
+        full = f"{words({COUNT: int(N_full)})} on (N_full, equations){full}"
+        lines.append(f"knee{where}: the drafter is busy from {full}; {said}")
     return lines
 
 
@@ -113,15 +120,13 @@ def as_run(cells: Sequence[CellResult]) -> tuple[str, str]:
     after = {count: before + 1 for before, count in pairwise([counts[0] - 1, *counts])}
     until = {count: behind - 1 for count, behind in pairwise([0, *counts])} | {last: math.inf}
     of_full = f", {_ranged(after[full], full, after[low], high, rounds)}"
-    of_full = of_full if seen_level else f", not below {after[low]} as run"
+    of_full = of_full if seen_level else f", not reached in {counts[0]} to {last} as run"
     standalone = cells[-1].analytic.get(STANDALONE)
     if standalone is None:
         return of_full, ""
     rates = [cell.metrics[EACH] for cell in cells]
     most, least, largest = most_that_gain(counts, rates, standalone)
-    seen = _ranged(most, until.get(most, most), least, until.get(largest, largest), rates)
-    none = "; 0 means that none gains" if seen[0] == "0" or "(0 " in seen else ""
-    return of_full, f", {seen}, against their rate of plain decoding{none}"
+    return of_full, f", {_ranged(most, until.get(most, most), least, until.get(largest, largest), rates)}"
 
 
 def _ranged(first: int, last: float, low: int, high: float, metrics: Sequence[Metric]) -> str:

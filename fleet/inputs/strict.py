@@ -196,8 +196,9 @@ def _explain(message: str, content: Any, kind: Any) -> str:
     if choices and re.match(r"Invalid (enum )?value", text):
         return f"{where} = {shown} is not known; allowed: {', '.join(choices)}"
     instead = f"; {INSTEAD[said]}" if (said := f"{where} = {shown}") in INSTEAD else ""
-    if "`object" in text and where and (tables := _structs(annotation)):
-        instead = f"; it is a table: set a key in it, such as {where}.{tables[0].__struct_fields__[0]}"
+    inner = [key for table in _structs(annotation) for key in table.__struct_fields__]
+    if "`object" in text and where and inner:
+        instead = f"; it is a table: set a key in it, such as {where}.{inner[0]}"
     return f"{where or 'content'} = {shown}: {text[:1].lower()}{text[1:]}{instead}"
 
 

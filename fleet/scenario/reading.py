@@ -73,8 +73,10 @@ def read_scenario(path: Path, changes: Changes = (), base: Path | None = None) -
     pairs = _with_implied(changes)
     stated = {key.split(".")[1] for key, _ in pairs if key.startswith("profile.")} - {"sources"}
     sources = dict.fromkeys(stated, STATED)
+    named = [(key, value) for key, value in pairs if key == "profile" and isinstance(value, str) and stated]
+    content |= dict(named)  # a profile that is named beside changes of its parts
     _open_profile(content, sources, base)
-    apply_changes(content, pairs, str(path))
+    apply_changes(content, [pair for pair in pairs if pair not in named], str(path))
     return make_scenario(content, str(path), base, dict(pairs))
 
 

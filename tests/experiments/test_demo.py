@@ -103,7 +103,7 @@ def test_no_number_of_a_predicted_run_enters_the_profile(profile: HardwareProfil
 def test_the_demo_ends_in_eight_lines_at_most(demo: Demo) -> None:
     lines = demo.lines()
     assert len(lines) <= 8
-    assert "N_full = 3 by equation (12), " in lines[0]
+    assert "from 3 targets on (N_full, equations), " in lines[0]
     assert [line for line in lines if line.startswith("standalone: tokens/s simulated, with beta-geometric")]
     assert "with its acceptance beta-geometric" in lines[-2]
     assert "mechanism" in lines[-2]

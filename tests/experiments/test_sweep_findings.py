@@ -16,6 +16,8 @@ from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.sim.analytic import N_full, rounds_per_s
 
 COUNTS = list(range(1, 11))
+full_from = "the drafter is busy from {} targets on (N_full, equations)".format
+fast_to = "with up to {} targets each is as fast as alone (N_max, equations)".format
 
 
 def cell(N: int, value: float, half: float = 2.0, depth: int | None = None) -> CellResult:
@@ -28,7 +30,7 @@ def test_noise_on_a_plateau_is_not_the_answer() -> None:
     plateau = [cell(1, 100), cell(4, 298), cell(5, 301), cell(6, 300.5)]
     assert findings(plateau) == [
         "best throughput: 5 targets, 301 tokens/s (299 .. 303); level with it by the 95 % intervals: 6",
-        "knee: N_full = 4 by equation (12); N_max = 8 by the equations",
+        f"knee: {full_from(4)}; {fast_to(8)}",
     ]
     wider = [cell(one.cell["verifiers.count"], one.metrics["throughput"].value, 3.0) for one in plateau]
     least = "best throughput: 4 targets, 298 tokens/s (295 .. 301); level with it by the 95 % intervals: 5, 6"
@@ -54,7 +56,7 @@ def test_the_best_is_said_for_each_value_of_what_is_not_chosen() -> None:
              for (beta, N), rate in rates.items()]  # fmt: skip
     assert findings(cells) == [
         "best throughput at beta 0.6: 4 targets, 200 tokens/s (198 .. 202); level with it by the 95 % intervals: 8",
-        "best throughput at beta 0.9: 8 targets, 506 tokens/s (504 .. 508)",
+        "best throughput at beta 0.9: 8 targets, 506 tokens/s (504 .. 508); at the edge of what was swept: 8 targets",
     ]
     alone = [of_cell(Metric(1 / x, 1 / x, 1 / x, "tokens/s"), link_latency_s=x) for x in (0.05, 0.01, 0.1)]
     assert findings(alone) == ["throughput: 10 tokens/s at link latency 100 ms to 100 at link latency 10 ms"]
@@ -91,24 +93,20 @@ def star(N: int, rounds_per_s: float, **analytic: float) -> CellResult:
 def test_the_knee_as_run_stands_beside_the_equations() -> None:
     rates = {1: 10.0, 2: 20.0, 3: 29.0, 4: 30.0, 5: 30.0}
     cells = [star(N, rate, standalone_tokens_per_s=15.0) for N, rate in rates.items()]
-    assert findings(cells)[-1] == (
-        "knee: N_full = 3 by equation (12), 4 as run; N_max = 4 by the equations, 4 as run, against "
-        "their rate of plain decoding"
-    )
-    few = "not below 3 as run; N_max = 4 by the equations, 3 or more as run, against their rate of plain decoding"
+    assert findings(cells)[-1] == f"knee: {full_from(3)}, 4 as run; {fast_to(4)}, 4 as run"
+    few = f"not reached in 1 to 3 as run; {fast_to(4)}, 3 or more as run"
     assert findings(cells[:3])[-1].endswith(few)
 
 
 @pytest.mark.parametrize(
     ("alone", "half", "full", "most"),
     [
-        (15.0, 0.0, "3 to 4", "4 to 5"),  # at 2 it is not full yet; at 6 targets no longer gain
-        (10.0, 0.0, "3 to 4", "6 or more"),
+        (15.0, 0.0, "3 to 4", "4 to 5"), (10.0, 0.0, "3 to 4", "6 or more"),  # at 2 not full yet; at 6 none gains
         (15.0, 0.6, "3 to 4 as run (3 to 6)", "4 to 5 as run (2 to 5)"),
         (20.5, 0.6, "3 to 4 as run (3 to 6)", "0 as run (0 to 3)"),
         (15.0, math.nan, "3 to 4 as run (no interval)", "4 to 5 as run (no interval)"),
     ],
-)
+)  # fmt: skip
 def test_a_knee_between_two_swept_numbers_is_both(alone: float, half: float, full: str, most: str) -> None:
     cells = []
     for N, rate in {1: 10.0, 2: 20.0, 4: 30.0, 6: 30.0}.items():
@@ -119,14 +117,13 @@ def test_a_knee_between_two_swept_numbers_is_both(alone: float, half: float, ful
         }
         cells.append(msgspec.structs.replace(cell, metrics=bounded))
     (line,) = knees(cells)
-    assert f"equation (12), {full}" in line
-    assert f"by the equations, {most}" in line
-    assert line.endswith("; 0 means that none gains") == ("0 as run" in most)
+    assert f"(N_full, equations), {full}" in line
+    assert f"(N_max, equations), {most}" in line
 
 
 def test_without_a_plain_rate_n_max_is_the_equations_alone() -> None:
     cells = [star(N, 10.0) for N in (1, 2, 3)]
-    assert findings(cells)[-1] == "knee: N_full = 3 by equation (12), 1 as run; N_max = 4 by the equations"
+    assert findings(cells)[-1] == f"knee: {full_from(3)}, 1 as run; {fast_to(4)}"
 
 
 def test_without_a_decode_time_n_max_is_not_known() -> None:
@@ -139,7 +136,8 @@ def test_without_a_decode_time_n_max_is_not_known() -> None:
 @pytest.mark.parametrize("last", [7, 49, 50, 120])
 def test_rates_that_still_rise_reach_no_plateau(last: int) -> None:
     cells = [star(N, 10.0 * N) for N in range(1, last + 1)]
-    assert "by equation (12), not below " in findings(cells)[-1]
+    assert f"(N_full, equations), not reached in 1 to {last} as run" in findings(cells)[-1]
+    assert findings(cells)[0].endswith(f"; at the edge of what was swept: {last} targets")
 
 
 @pytest.mark.parametrize(

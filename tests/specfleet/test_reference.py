@@ -111,7 +111,7 @@ FOUND = {
             "late drafts": "late draft",
             "standing": "standing",
             "seeds": "seeds",
-            "needs": "needs 2.5x the requests",
+            "needs": "rough: an interval needs 2.5 times as many requests",
             "bonus token": "bonus token",
         }.items()
     },

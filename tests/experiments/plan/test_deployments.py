@@ -196,7 +196,7 @@ def test_no_more_is_promised_than_a_short_kv_cache_carries() -> None:
     found.best = [one.fleet for one in found.estimates.values()]
     found.run(found.best, 1)
     limit, (risk, bursts) = _limit(found), _risks(found, ranges_of(found, found.best[0]))
-    said = re.search(r"the goals hold up to ([\d.]+)/s", limit)
+    said = re.search(r"limit: goals hold up to ([\d.]+)/s", limit)
     assert said is not None, limit
     assert 0.8 * most <= 1.01 * float(said[1]) <= 0.92 * most
     assert "more than it carries" in risk

@@ -51,7 +51,7 @@ def test_a_target_is_not_loaded_to_its_capacity(per_s: float, draft: str, device
             None, lengths, draft=draft, acceptance=0.7, arrivals=per_s, slo="tpot_mean=25ms", jobs=1, **options
         )
         assert found.chosen.devices == {"h100": devices}
-        limit = r"limit: the goals hold up to ([\d.]+)/s; reached first: the devices' time, at ([\d.]+) requests/s "
+        limit = r"limit: goals hold up to ([\d.]+)/s; beyond ([\d.]+) requests/s more add little"
         edge = re.search(limit, " ".join(found.lines))
         assert edge is not None
         assert per_s <= float(edge[1]) < float(edge[2])
@@ -69,3 +69,10 @@ def test_equations_overstate_capacity_by_no_more_than_the_margin(target: str, dr
 def test_more_than_all_devices_carry_is_refused_with_the_margin() -> None:
     with pytest.raises(InputError, match=r"16/s: these devices carry up to about 2\.\d+/s .* margin of 10% kept"):
         estimates(question("2xh100", "llama-3.1-70b:bf16", Load(per_s=16.0)))
+
+
+def test_a_method_that_carries_too_little_is_left_out_with_its_most() -> None:
+    asked = (question("1xh100", "llama-3.1-70b:fp8", Load(per_s=per_s), "eagle-llama-3-70b") for per_s in (0.5, 1.0))
+    none, (said,) = (estimates(one)[1] for one in asked)
+    assert none == []
+    assert re.match(r"left out: eagle-llama-3-70b on the target's device: carries up to about 0\.[5-9]\d+/s", said)

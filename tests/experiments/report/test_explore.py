@@ -63,15 +63,17 @@ def drawn_case(rng: np.random.Generator) -> tuple[Scenario, tuple[dict[str, Any]
     """A star on a random machine, and what the page holds of it after random moves of all that moves."""
     scenario = scenario_of("star", {"profile": drawn_profile(rng), "workload.requests": 40})
     of = settings_of(resolve(scenario), Geometric(0.5))
-    of |= {"N": int(rng.integers(1, 40)), "d": int(rng.integers(1, 17))}
+    of |= {"N": int(rng.integers(1, 40)), "d": int(rng.integers(1, 17)), "plain_key": "profile.decode"}
     of |= {"model": rng.choice(["geometric", "beta-geometric"])}
     of |= {"beta": rng.random(), "a": rng.uniform(0.05, 20), "b": rng.uniform(0.05, 20)}
-    moved = [group for group in ("draft", "verify", "latency") if rng.random() < 0.5]
+    moved = [group for group in ("draft", "verify", "latency", "plain") if rng.random() < 0.5]
     if "draft" in moved:
         of |= {"draft_a_s": of["draft_least_s"] + rng.uniform(0, 0.05), "draft_b_s": rng.uniform(0, 0.01)}
         of["draft_rest_s"] = None
     if "verify" in moved:
         of |= {"verify_a_s": of["verify_least_s"] + rng.uniform(0, 0.2), "verify_rest_s": None}
+    if "plain" in moved:
+        of["plain_s"] = rng.uniform(0.001, 0.1)
     if "latency" in moved:
         of["latency_s"] = rng.uniform(0, 0.1)
     return scenario, (of, moved)
@@ -134,16 +136,12 @@ def test_recorded_acceptance_is_fitted_and_said_to_be() -> None:
 @pytest.mark.parametrize(
     ("scenario", "key", "value"),
     [
-        ("inter-node", "verifiers.tiers", None),
-        ("tree", "drafters.shape", None),
-        ("amusd", "drafters.overlap", None),
-        ("star", "drafters.admit", "at-most"),
-        ("serving", "drafters.place.*; specfleet report FOLDER -o page.html", None),
-        ("star", "verifiers.patience_s", 5.0),
-        ("star", "drafters.kind", "block"),
+        ("inter-node", "verifiers.tiers", None), ("tree", "drafters.shape", None), ("amusd", "drafters.overlap", None),
+        ("serving", "drafters.place.*; specfleet report FOLDER -o page.html", None), ("star", "drafters.kind", "block"),
+        ("star", "drafters.admit", "at-most"), ("star", "verifiers.patience_s", 5.0),
         ("star", "drafters.tiers", [{"first": 1, "link": {"latency_s": 0.1}}]),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_star_at_all_settings_is_refused(scenario: str, key: str, value: Any) -> None:
     with pytest.raises(specfleet.InputError, match=key):
         specfleet.explore(scenario, changes={key: value} if value else None)
@@ -152,11 +150,10 @@ def test_what_is_no_star_at_all_settings_is_refused(scenario: str, key: str, val
 @pytest.mark.parametrize(
     ("scenario", "changes"),
     [
-        ("amusd", {}),
-        ("goodspeed", {}),
+        ("amusd", {}), ("goodspeed", {}),
         ("serving", {"acceptance": {"model": "per-position", "histogram": [4, 3, 2, 1]}, "drafters.depth": 2}),
     ],
-)
+)  # fmt: skip
 def test_the_sweep_that_a_refusal_names_runs(scenario: str, changes: dict[str, Any]) -> None:
     with pytest.raises(specfleet.InputError) as refused:
         specfleet.explore(scenario, changes=changes)
@@ -203,6 +200,18 @@ class TestInABrowser:
 
     def test_it_loads_nothing_and_its_script_runs(self, page: Path) -> None:
         assert value_in(page, "[errors, performance.getEntriesByType('resource').length]") == [[], 0]
+
+    def test_the_plain_step_follows_a_moved_verification(self, page: Path) -> None:
+        """As `analytic` has it, until the plain step is moved."""
+        typed = {"draft_a_s": 45, "draft_b_s": 0, "verify_a_s": 120, "latency_s": 15, "d": 5, "plain_s": 200, "N": 4}
+        seen = "seen.push([compute(state).N_max, document.getElementById('answer').textContent])"
+        moves = "; ".join(f"{move('[type=number]', *key)}; {seen}" for key in [*typed.items(), ("verify_a_s", 20)])
+        *_, (N_max, answer), _, _, (last, _) = value_in(page, f"(() => {{ const seen = []; {moves}; return seen; }})()")
+        keys = ["drafters.depth=5", "profile.draft=45ms", "profile.verify=120ms", "link=15ms"]
+        assert N_max == specfleet.analytic("star", keys).N_max == 8
+        assert last == specfleet.analytic("star", [*keys, "profile.verify=20ms", "profile.decode=200ms"]).N_max
+        assert "One drafter keeps up with 4 targets; with up to 8 (N_max) each is at least as fast" in answer
+        assert "With N = 4 the drafter works 92 % of the time; from 5 targets on" in answer
 
     def test_the_command_that_it_shows_runs(self, page: Path, say: Say) -> None:
         moves = "; ".join(move("input[type=range]", *key) for key in (("N", 6), ("draft_b_s", 2), ("latency_s", 5)))
@@ -273,3 +282,5 @@ def test_a_profile_says_what_the_star_gives_it(say: Say, tmp_path: Path) -> None
     note = "a drafter apart from its targets, one request at each; depth and lengths are star's"
     assert note in " ".join(said.split())
     assert note.replace("'", "&#x27;") in (tmp_path / "page.html").read_text()
+    set_too = ["profile=a100", "profile.decode=120ms"]  # as its command has it once the plain step moves
+    assert specfleet.analytic("star", set_too).N_max > specfleet.analytic("star", set_too[:1]).N_max

@@ -248,8 +248,8 @@ def test_plans_by_devices_and_of_methods_have_pages(tmp_path: Path) -> None:
         assert re.search(r"t costs \$[\d.]+ an hour, \$[\d.]+ for a million tokens \(assumed prices\), at ", text)
         if name == "devices":
             assert "Run llama-3.1-8b on 2 x h100: 1 server in bf16, without speculative decoding." in text
-            assert ". Its limit: reached first: the devices' time, at " in text
-    assert "This rests on acceptance: 0.5 a position" in Parsed(page).text
+            assert ". Limit: beyond " in text
+    assert "the assumption that 50% of draft tokens are accepted at every position." in Parsed(page).text
     assert "Simulated; step times estimated, not measured." in Parsed(page).text
 
 
