@@ -144,7 +144,7 @@ def _limit(search: Simulations) -> str:
     estimate, workload, parts = search.estimates[best.title], best.candidate.base.workload, []
     resource, rows = next(iter(estimate.curve.full.items()))
     rate, source = best.replicas * estimate.curve.load_of(resource), "equations"
-    is_quick = not best.prefills and best.replicas * rows <= MAX_IN_FLIGHT
+    is_quick = not best.is_slow and best.replicas * rows <= MAX_IN_FLIGHT
     if is_quick and question.load.per_s and search.winner is not None and question.goals:
         parts.append(f"goals hold {_edge(search)}")
     elif question.load.per_s:
@@ -201,7 +201,7 @@ def _simulated(search: Simulations, fleet: Deployment, each: int, plain: float) 
         tokens[count], loads[count] = values["throughput"] / count, values["load"]
         if loads[count] >= FULL and tokens[count] <= (1 + INDIFFERENT) * plain:
             break
-    said = f"tokens/s a target: {', '.join(f'{rate:.0f} with {count}' for count, rate in tokens.items())} targets"
+    said = f"tokens/s a target: {', '.join(f'{rate:.0f} with {count}' for count, rate in tokens.items())} target{'s' * (len(tokens) > 1)}"
     if plain:
         paying = max((count for count in tokens if tokens[count] > (1 + INDIFFERENT) * plain), default=0)
         said += f", {plain:.0f} without speculation: {f'pays with up to {paying}' if paying else 'never pays'}"

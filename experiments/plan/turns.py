@@ -16,11 +16,14 @@ from specfleet.experiments.plan.serving import load_curve
 from specfleet.experiments.plan.trials import INDIFFERENT, simulated
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.resolve import resolve
+from specfleet.fleet.shown import number
 from specfleet.fleet.times.profile import HardwareProfile
 
 HALVINGS = 6  # of the span of acceptance
-LATENCIES_S, LINK_HALVINGS = (1e-5, 1.0), 7  # of links, and of the decades of their span: to 9 %
-LOOKED_AT = 4  # fleets on each link: two depths, with both rules for late drafts
+LATENCIES_S = (1e-5, 1.0)  # of links
+LOOKS = {False: (4, 7, 2), True: (2, 4, 1)}
+"""Fleets on each link (a depth has two, of both rules for late drafts), halvings of the decades of links, to 9 % or a
+factor of 2, and digits; of slow fleets the latter."""
 Turn = tuple[str, str]  # what happens, and where: a number that differs by load
 
 
@@ -96,6 +99,7 @@ def by_link(search: Simulations) -> Turn | None:
         return None
     planned = [fleet for fleet in search.best if fleet.drafters][:1]
     links = [fleet.candidate.base.link for fleet in planned] or [asked[0].base.link]  # of several the best
+    looked_at, halvings, digits = LOOKS[any(fleet.is_slow for fleet in planned)]
     against, most = copy.copy(search), other.cost_per_hour * (1 + SAME_COST)
     against.best, against.values = [other], {other.title: search.values[other.title][:1]}
 
@@ -111,7 +115,7 @@ def by_link(search: Simulations) -> Turn | None:
             made, _ = estimates(msgspec.structs.replace(question, candidates=moved))
         except InputError:  # none carries the load
             return math.inf, "", "cannot carry the load"
-        fleets = [one.fleet for one in sorted(able(question, made) or made, key=score)[:LOOKED_AT]]
+        fleets = [one.fleet for one in sorted(able(question, made) or made, key=score)[:looked_at]]
         fleets += [msgspec.structs.replace(one, candidate=_on_link(one.candidate, latency_s)) for one in planned]
         against.values |= {fleet.title: [simulated(search.scenario(fleet))] for fleet in fleets}
         best = min(fleets, key=lambda fleet: _excess(against, fleet, other))
@@ -123,12 +127,12 @@ def by_link(search: Simulations) -> Turn | None:
     if worse > -INDIFFERENT:
         return f"{text} never, even on a link of 0 ms{name}: ", standing
     low, high = map(math.log10, LATENCIES_S)
-    edge = _edge(lambda decades: on_link(10**decades)[0] > -INDIFFERENT, low, high, LINK_HALVINGS)
-    edge -= (high - low) / 2**LINK_HALVINGS  # the last that pays
+    edge = _edge(lambda decades: on_link(10**decades)[0] > -INDIFFERENT, low, high, halvings)
+    edge -= (high - low) / 2**halvings  # the last that pays
     tried = [search.estimates[title].fleet for title, values in search.values.items() if values]
     paying = [fleet.sharing for fleet in tried if fleet.drafters and _excess(search, fleet, other) <= -INDIFFERENT]
     few = f" from {min(paying)} target{'s' * (min(paying) > 1)} a drafter on," if paying else ""
-    return f"{text}{few if question.aim == 'token' else ''} up to a link of ", f"{1e3 * 10**edge:.2g} ms"
+    return f"{text}{few if question.aim == 'token' else ''} up to a link of ", f"{number(1e3 * 10**edge, digits)} ms"
 
 
 def _excess(search: Simulations, fleet: Deployment, other: Deployment) -> float:
