@@ -201,7 +201,8 @@ def _simulated(search: Simulations, fleet: Deployment, each: int, plain: float) 
         tokens[count], loads[count] = values["throughput"] / count, values["load"]
         if loads[count] >= FULL and tokens[count] <= (1 + INDIFFERENT) * plain:
             break
-    said = f"tokens/s a target: {', '.join(f'{rate:.0f} with {count}' for count, rate in tokens.items())} target{'s' * (len(tokens) > 1)}"
+    rates = ", ".join(f"{rate:.0f} with {count}" for count, rate in tokens.items())
+    said = f"tokens/s a target: {rates} target{'s' * (len(tokens) > 1)}"
     if plain:
         paying = max((count for count in tokens if tokens[count] > (1 + INDIFFERENT) * plain), default=0)
         said += f", {plain:.0f} without speculation: {f'pays with up to {paying}' if paying else 'never pays'}"
