@@ -81,10 +81,11 @@ def server_commands(
     A line where no server runs it. SGLang's scheduler differs from vLLM's, so its times do. `load`: in words.
     `schedule`: depths by load, which SGLang has for heads alone. A running server keeps its own limits.
     """
-    if candidate.method == "apart":
-        return (ELSEWHERE,)
     model, _, _ = candidate.target.rpartition("@")
     parallel, drafter = devices_in(candidate.target)[1], candidate.placed
+    if candidate.method == "apart":
+        split = f", but splits no target over {parallel} devices: there it replays steps" if parallel > 1 else ""
+        return (ELSEWHERE + split,)
     if candidate.method in ("beside", "block") and drafter is not None and drafter.parallel != parallel:
         why = f"{parallel} devices cannot share {drafter.shape.heads} heads"
         if not drafter.shape.heads % parallel:

@@ -119,8 +119,8 @@ class Deployment(msgspec.Struct, frozen=True):
 
     @property
     def is_slow(self) -> bool:
-        """Whether its simulation is slow: prefill servers event by event, and a drafter with all of its servers."""
-        return self.prefills > 0 or (self.drafters > 0 and self.candidate.base.verifiers.max_num_seqs > 1)
+        """Whether it is simulated event by event: prefill servers, and prefix caches with a drafter elsewhere."""
+        return self.prefills > 0 or (self.drafters > 0 and self.candidate.base.verifiers.prefix_cache)
 
     @property
     def cost_per_hour(self) -> float:

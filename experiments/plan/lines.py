@@ -14,7 +14,7 @@ from specfleet.experiments.plan.deployments import MARGIN, Deployment, Load
 from specfleet.experiments.plan.depths import LOOK, MAX_IN_FLIGHT, tokens_per_s
 from specfleet.experiments.plan.ranges import LOWER, Ranges, carries, errors_of, missed, ranges_of, slowest
 from specfleet.experiments.plan.search import SEEDS, SLOW_FEW, Simulations, able
-from specfleet.experiments.plan.serving import TIME, WORTH
+from specfleet.experiments.plan.serving import FULL, TIME, WORTH
 from specfleet.experiments.plan.trials import INDIFFERENT, Interval, Values, simulated
 from specfleet.experiments.plan.turns import turns
 from specfleet.fleet.hardware.profile import devices_in
@@ -149,7 +149,7 @@ def _limit(search: Simulations) -> str:
     estimate, workload, parts = search.estimates[best.title], best.candidate.base.workload, []
     resource, rows = next(iter(estimate.curve.full.items()))
     rate, source = best.replicas * estimate.curve.load_of(resource), "equations"
-    is_quick = not (best.drafters or best.prefills) and best.replicas * rows <= MAX_IN_FLIGHT
+    is_quick = not best.is_slow and best.replicas * rows <= MAX_IN_FLIGHT
     if is_quick and question.load.per_s and search.winner is not None and question.goals:
         parts.append(f"goals hold {_edge(search)}")
     elif question.load.per_s:
@@ -175,59 +175,65 @@ def _first(best: Deployment, full: Mapping[str, float]) -> tuple[str, float, flo
 def carried(search: Simulations, rows: Sequence[Row], rules: Sequence[RuleOfThumb] = ()) -> Iterator[str]:
     """Say how many targets the best drafter elsewhere carries on each link, and what its rounds consist of.
 
-    N_full is that of `rules` for one request at a time at each target; for several it is simulated.
+    That is of `rules` for one request at a time at each target; for several it is simulated.
     """
     load, by_drafter = search.question.load, {rule.drafter: rule for rule in rules}
     fleets = on_each_link(search) if not load.per_s else []
     for fleet in fleets:
         rule, each = by_drafter.get(fleet.candidate.name), round(load.at_once(fleet.replicas) / fleet.replicas)
         if rule:
-            said = f"N_full = {rule.N_full}, the knee is at {rule.knee:.3g}, N_max = {rule.N_max} (equations, depth "
-            said += f"{rule.depth}: S = {1e3 * rule.S_s:.3g} ms, Z = {1e3 * rule.Z_s:.3g} ms)"
+            said = f"at depth {rule.depth} N_full = {rule.N_full}, the knee is at {rule.knee:.3g}, N_max = "
+            said += f"{rule.N_max} (equations: S = {1e3 * rule.S_s:.3g} ms, Z = {1e3 * rule.Z_s:.3g} ms)"
         else:
             plain = (row for row in rows if not row.depth and row.target == fleet.candidate.target)
-            said = _simulated(search, fleet, each, [row.tokens_per_s / row.targets for row in plain])
-        yield f"carries: one {fleet.candidate.name}, {each} in flight at each target: {said}"
+            said = _simulated(search, fleet, each, next((row.tokens_per_s / row.targets for row in plain), 0.0))
+        in_turn = isinstance(fleet.candidate.base.drafters.group, One)
+        served = "one request at a time" if in_turn else "all that wait at once"
+        yield f"carries: one {fleet.candidate.name}, drafting for {served}, {each} in flight at each target: {said}"
     if fleets:
-        here = [fleet for fleet in search.best[:1] if fleet.depth and not fleet.drafters]
-        yield f"rounds: {load.text}: {'; '.join(_round(search, fleet) for fleet in (*fleets, *here))}"
+        best, target = search.best[0], fleets[0].candidate.target
+        here = [one for one in search.best if one == best or (not one.depth and one.candidate.target == target)]
+        rounds = [_round(search, one) for one in (*fleets, *(one for one in here if not one.drafters))]
+        yield f"rounds: {load.text}: {'; '.join(rounds)}"
 
 
-def _simulated(search: Simulations, fleet: Deployment, each: int, plain: Sequence[float]) -> str:
-    """Say what 1, 2, 4 .. targets of one drafter give, and N_full, from which on it drafts no more in a second."""
-    trials, rises, most = dict[int, Values](), True, max(min(MOST_SHARING, MAX_IN_FLIGHT // each), 1)
-    while rises and 2 ** len(trials) <= most:
-        alike = msgspec.structs.replace(fleet, replicas=2 ** len(trials), sharing=2 ** len(trials))
-        known = search.values.get(alike.title) if search.question.load.each else None
-        values = (known or [simulated(search.scenario(alike, Load(each=each)))])[0]
-        rises = all(values["rounds_per_s"] > (1 + INDIFFERENT) * fewer["rounds_per_s"] for fewer in trials.values())
-        trials[alike.replicas] = values
-    tokens = {count: values["throughput"] / count for count, values in trials.items()}
-    said = f"tokens/s a target: {', '.join(f'{rate:.0f} with {count}' for count, rate in tokens.items())} targets"
-    for rate in plain:
-        faster = max((count for count in tokens if tokens[count] > (1 + INDIFFERENT) * rate), default=0)
-        said += f", {rate:.0f} without speculation: drafts gain {f'up to {faster}' if faster else 'nothing'}"
-    drafts, passes_s = ([values[name] for values in trials.values()] for name in ("rounds_per_s", "service_s"))
-    full = f"above {max(trials)}" if rises else str(math.ceil(max(drafts) / max(drafts[0], 1e-9)))
-    takes = "one request takes" if isinstance(fleet.candidate.base.drafters.group, One) else "all that wait share"
-    passes = f"{takes} a pass, of {1e3 * min(passes_s):.3g} to {1e3 * max(passes_s):.3g} ms"
-    return f"{said}; N_full {full}, as {passes} (simulated, depth {fleet.depth}, {fleet.late} late drafts)"
+def _simulated(search: Simulations, fleet: Deployment, each: int, plain: float) -> str:
+    """Say what 1, 2, 4 .. targets of one drafter get, and without one (0: not known), and from how many it is full."""
+    tokens, loads, most = dict[int, float](), dict[int, float](), max(min(MOST_SHARING, MAX_IN_FLIGHT // each), 1)
+    for count in (2**power for power in range(most.bit_length())):
+        alike = msgspec.structs.replace(fleet, replicas=count, sharing=count)
+        values = simulated(search.scenario(alike, Load(each=each)))
+        tokens[count], loads[count] = values["throughput"] / count, values["load"]
+        if loads[count] >= FULL and tokens[count] <= (1 + INDIFFERENT) * plain:
+            break
+    rates = ", ".join(f"{rate:.0f} with {count}" for count, rate in tokens.items())
+    said = f"tokens/s a target: {rates} target{'s' * (len(tokens) > 1)}"
+    if plain:
+        paying = max((count for count in tokens if tokens[count] > (1 + INDIFFERENT) * plain), default=0)
+        said += f", {plain:.0f} without speculation: {f'pays with up to {paying}' if paying else 'never pays'}"
+    full = next((f"always busy from {count} on" for count in loads if loads[count] >= FULL), "")
+    said += f"; the drafter is {full or f'busy {max(loads.values()):.0%} of the time at most'}"
+    return f"{said} (simulated, depth {fleet.depth}, {fleet.late} late drafts)"
 
 
 def _round(search: Simulations, fleet: Deployment) -> str:
-    """Say how long a round takes; with a drafter elsewhere what it consists of, and how many drafts come too late."""
+    """Say what a token takes, and with a drafter elsewhere what a round does."""
     mean, named = search.sample(fleet).mean, fleet.candidate.name
+    round_s, tpot_s = mean("round_s"), mean("tpot_s")
     if not fleet.drafters:
-        return f"{1e3 * mean('tpot_s') * mean('mean_acceptance_length'):.3g} ms with {named}"
+        return f"{named} {1e3 * tpot_s:.3g} ms a token"
     named += f", {fleet.sharing} target{'s' * (fleet.sharing > 1)} a drafter"
     if math.isnan(mean("communication_s")):
         return f"no draft comes in time with {named}"
     parts = {"drafting": mean("service_s"), "waiting for the drafter": mean("wait_s"), "link": mean("communication_s")}
-    parts["at the target"] = mean("round_s") - sum(parts.values())
-    said = " + ".join(f"{name} {1e3 * part:.3g}" for name, part in parts.items())
+    at_target_s = round_s - sum(parts.values())
+    step_s = min(mean("verify_s"), at_target_s)  # late drafts have none
+    parts |= {"waiting for the target": at_target_s - step_s, "the target's step": step_s}
+    said = ", ".join(f"{name} {1e3 * part:.3g}" for name, part in parts.items() if part > INDIFFERENT * round_s)
     late = 1 - mean("rounds_per_s_per_target") * fleet.replicas / mean("rounds_per_s")
-    said += f", {late:.0%} of drafts too late" if fleet.late == "decode" else ""
-    return f"{1e3 * mean('round_s'):.3g} ms with {named} ({said})"
+    said += f"; {late:.0%} of drafts too late" if fleet.late == "decode" else ""
+    tokens = f"{1e3 * round_s:.3g} ms for {round_s / tpot_s:.3g} tokens = {1e3 * tpot_s:.3g} ms a token"
+    return f"{named}: {tokens} ({said})"
 
 
 def _edge(search: Simulations) -> str:
@@ -256,8 +262,10 @@ def _risks(search: Simulations, ranges: Ranges, goals: Sequence[Reached]) -> Ite
     """Say what ranges rest on, what the fleet misses at their ends, and what it gives where arrivals come in bursts."""
     question, best = search.question, search.best[0]
     errors, (_, steps, of_drafts) = errors_of(best.candidate), slowest(best, search.scenario(best))
-    drafts = f" and drafts {of_drafts:.0%}, or acceptance is {LOWER:g} lower" if best.depth else ""
+    by = f"{of_drafts:.0%}" if of_drafts < 1 else f"{1 + of_drafts:.2g} times as slow"
+    drafts = f" and drafts {by}, or acceptance is {LOWER:g} lower" if best.depth else ""
     said = _outcome(search, [goal.text for goal in goals if goal.state != "met"], ranges.slow, ranges.poor)
+    said += _against_plain(search, ranges)
     yield f"risk: if steps are {steps:.0%} slower ({errors.of}){drafts}: {said}"
     if question.load.per_s and question.load.burstiness > BURSTS:
         bursts = msgspec.structs.replace(question.load, burstiness=BURSTS)
@@ -265,6 +273,18 @@ def _risks(search: Simulations, ranges: Ranges, goals: Sequence[Reached]) -> Ite
         times = [f"{what} {1e3 * values[name]:.4g} ms" for what, name in OPEN.items() if name in values]
         said = _outcome(search, missed(search, values), values)
         yield f"risk: in bursts (burstiness {BURSTS:g}): {', '.join(times)}; {said}"
+
+
+def _against_plain(search: Simulations, ranges: Ranges) -> str:
+    """Say by how much a closed loop's drafts gain at the worse ends, beside no speculation with steps as slow."""
+    best, aim = search.best[0], search.question.aim
+    plain = next((fleet for fleet in search.best if not fleet.depth), best)
+    if plain == best or search.question.load.per_s:
+        return ""
+    slow, cost = simulated(slowest(plain, search.scenario(plain))[0]), plain.cost_per_hour / best.cost_per_hour
+    ends = (slow, ranges.slow), (search.values[plain.title][0], ranges.poor)
+    gain = min(theirs["token_s"] / ours["token_s"] for theirs, ours in ends) * (1.0 if aim == "time" else cost) - 1
+    return f"; there drafts gain {gain:.0%}" if gain > INDIFFERENT else "; not sure: there drafts gain nothing"
 
 
 def _outcome(search: Simulations, lost: Sequence[str], *ends: Values) -> str:

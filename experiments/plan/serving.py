@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from specfleet.fleet.policies.group import One
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.workload import known_share, mean_lengths
 from specfleet.fleet.stations.star import StarInputs, star_inputs
@@ -94,7 +95,7 @@ def curve_of_target(fleet: Fleet, targets: int = 1) -> LoadCurve:
     twice = np.interp(2 * rows, rows, per_s)
     idle = (twice >= WORTH * per_s) & (2 * rows <= rows[-1])
     full[TIME] = float(rows[np.argmin(idle)]) if not idle[rows <= most].all() else math.inf
-    if rounds.is_apart:
+    if rounds.is_apart and isinstance(fleet.drafters.group, One):
         behind = [count for count in rows if targets * rounds.draft_s(int(count)) > rounds.alone_s(int(count))]
         full["the drafters' time"] = float(behind[0]) if behind else math.inf
     carried = rows <= most

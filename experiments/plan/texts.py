@@ -142,7 +142,7 @@ def acceptance_notes(texts: Sequence[str]) -> Iterator[str]:
             continue
         rate = _rate(text, mean, depth) if at else float(values)
         why = f", by {mean} tokens a round at depth {depth} (its bonus token included)" if at else ""
-        said = f"assumes that {100 * rate:.3g}% of draft tokens are accepted at every position"
+        said = f"assumes that a draft token is accepted with probability {100 * rate:.3g}% if all before it were"
         yield f"acceptance{f' of {name}' * bool(name)}: {said}{why}"
 
 

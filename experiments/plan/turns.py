@@ -3,26 +3,27 @@
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import groupby
-from operator import itemgetter
 
 import msgspec
 
-from specfleet.experiments.plan.deployments import Deployment, Estimate, Question, estimates, mean_request_s
+from specfleet.experiments.plan.candidates import Candidate
+from specfleet.experiments.plan.deployments import Deployment, Estimate, estimates, mean_request_s
 from specfleet.experiments.plan.depths import options_of
 from specfleet.experiments.plan.ranges import accepting
 from specfleet.experiments.plan.search import SAME_COST, Simulations, able
 from specfleet.experiments.plan.serving import load_curve
-from specfleet.experiments.plan.trials import simulated
+from specfleet.experiments.plan.trials import INDIFFERENT, simulated
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.resolve import resolve
-from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.shown import number
 from specfleet.fleet.times.profile import HardwareProfile
 
 HALVINGS = 6  # of the span of acceptance
-LATENCIES_S, LINK_HALVINGS = (1e-5, 1.0), 8  # of links, and of the decades of their span: to 5 %
-SURE = 0.10  # share by which a simulation may be worse and still agree with equations
+LATENCIES_S = (1e-5, 1.0)  # of links
+LOOKS = {False: (4, 7, 2), True: (2, 4, 1)}
+"""Fleets on each link (a depth has two, of both rules for late drafts), halvings of the decades of links, to 9 % or a
+factor of 2, and digits; of slow fleets the latter."""
 Turn = tuple[str, str]  # what happens, and where: a number that differs by load
 
 
@@ -52,6 +53,10 @@ def by_acceptance(search: Simulations) -> Turn | None:
     drafter = changed.candidate.drafted_by
     fleets = [one for one in (best, *others) if not (one.is_slow and one.candidate.drafted_by == drafter)]
 
+    def ranked(varied: Simulations, tried: Deployment) -> tuple[float, ...]:
+        *goals, score = varied.rank(tried)
+        return *goals, score * (1 + INDIFFERENT * (tried.depth > 0))  # no speculation is smaller
+
     def first(by: float) -> Deployment | None:
         varied, more = copy.copy(search), -by if best.depth else by
         varied.values = {fleet.title: search.values[fleet.title][:1] for fleet in fleets}
@@ -61,7 +66,7 @@ def by_acceptance(search: Simulations) -> Turn | None:
             for tried in [fleet, *[other] * (other != fleet)]:
                 pairs.append((tried, fleet))
                 varied.values[tried.title] = [simulated(accepting(search.scenario(tried), more))]
-        tried, fleet = min(pairs, key=lambda pair: varied.rank(pair[0]))
+        tried, fleet = min(pairs, key=lambda pair: ranked(varied, pair[0]))
         return None if not fleets[1:] and varied.miss(tried) > 0 else fleet
 
     if first(1.0) == best:
@@ -85,70 +90,49 @@ def _at_best_depth(search: Simulations, fleet: Deployment, more: float) -> Deplo
 def by_link(search: Simulations) -> Turn | None:
     """Return from how many targets on, and up to which link, a drafter elsewhere pays; None where none was asked for.
 
-    Equations, by as much as simulations correct them here, find the last such link. A simulation on that, of a
-    star also as planned, has the last word: beyond SURE the answer is no, or this link alone if simulations pay here.
+    It pays where it is better by INDIFFERENT. On each link the first fleets by equations, which know no late drafts,
+    and the one planned are simulated. The number of targets holds on the link asked.
     """
-    question = search.question
-    candidates = tuple(one for one in question.candidates if one.method == "apart")
-    others = [fleet for fleet in search.best if not fleet.drafters]
-    if not candidates or not others:
+    question, other = search.question, next((fleet for fleet in search.best if not fleet.drafters), None)
+    asked = [one for one in question.candidates if one.method == "apart"]
+    if not asked or other is None:
         return None
-    known = list(search.estimates.values())
-    kept = able(question, known)
-    if not any(one.fleet.drafters for one in kept):  # equations cannot say which meet the goals: the simulation will
-        question, kept = msgspec.structs.replace(question, goals=()), known
-    score = partial(_score, question)
-    rivals = [one for one in kept if not one.fleet.drafters]
-    if search.miss(others[0]) <= 0:
-        rivals.append(search.estimates[others[0].title])
-    least = min(map(score, rivals), default=(math.inf, math.inf))
-    apart = next((fleet for fleet in search.best if fleet.drafters), None)
-    if apart and not question.load.per_s:  # by as much as equations are off for the two best
-        expected = score(search.estimates[apart.title])[0] / score(search.estimates[others[0].title])[0]
-        least = least[0] * expected / (1 + search.gap(apart, others[0]).value), least[1]
+    planned = [fleet for fleet in search.best if fleet.drafters][:1]
+    links = [fleet.candidate.base.link for fleet in planned] or [asked[0].base.link]  # of several the best
+    looked_at, halvings, digits = LOOKS[any(fleet.is_slow for fleet in planned)]
+    against, most = copy.copy(search), other.cost_per_hour * (1 + SAME_COST)
+    against.best, against.values = [other], {other.title: search.values[other.title][:1]}
 
-    def on_link(latency_s: float) -> list[Estimate]:
-        moved = tuple(msgspec.structs.replace(one, base=_with_link(one.base, latency_s)) for one in candidates)
+    def score(one: Estimate) -> tuple[float, ...]:
+        if question.aim == "token":
+            return (one.per_million,)
+        return question.aim == "hour" and one.fleet.cost_per_hour > most, one.request_s, -one.fleet.cost_per_hour
+
+    def on_link(latency_s: float) -> tuple[float, str, str]:
+        """Return by how much the best fleet is worse, its drafter, and what it is in words."""
+        moved = tuple(_on_link(one, latency_s) for one in asked if one.base.link in links)
         try:
             made, _ = estimates(msgspec.structs.replace(question, candidates=moved))
         except InputError:  # none carries the load
-            return []
-        return sorted(able(question, made), key=score)
+            return math.inf, "", "cannot carry the load"
+        fleets = [one.fleet for one in sorted(able(question, made) or made, key=score)[:looked_at]]
+        fleets += [msgspec.structs.replace(one, candidate=_on_link(one.candidate, latency_s)) for one in planned]
+        against.values |= {fleet.title: [simulated(search.scenario(fleet))] for fleet in fleets}
+        best = min(fleets, key=lambda fleet: _excess(against, fleet, other))
+        name = f" with {best.candidate.place}" if "@" in best.candidate.place else ""
+        return _excess(against, best, other), name, against.standing(best)
 
-    def loses(decades: float) -> bool:
-        return not any(score(one) <= least for one in on_link(10**decades)[:1])
-
-    shortest, longest = map(math.log10, LATENCIES_S)
-    never = loses(shortest)
-    step = (longest - shortest) / 2**LINK_HALVINGS
-    edge = shortest if never else _edge(loses, shortest, longest, LINK_HALVINGS) - step  # the last that does not lose
-    at_edge = on_link(10**edge)
-    if not at_edge:
-        return "never", ""
+    worse, name, standing = on_link(LATENCIES_S[0])
+    text = f"against {other.candidate.name} by over {INDIFFERENT:.0%}:"
+    if worse > -INDIFFERENT:
+        return f"{text} never, even on a link of 0 ms{name}: ", standing
+    low, high = map(math.log10, LATENCIES_S)
+    edge = _edge(lambda decades: on_link(10**decades)[0] > -INDIFFERENT, low, high, halvings)
+    edge -= (high - low) / 2**halvings  # the last that pays
     tried = [search.estimates[title].fleet for title, values in search.values.items() if values]
-    here = [fleet.sharing for fleet in tried if fleet.drafters and _excess(search, fleet, others[0]) <= 0]
-    paying = here or [one.fleet.sharing for one in (*kept, *at_edge) if one.fleet.drafters and score(one) <= least]
-    few = f"from {min(paying)} target{'s' * (min(paying) > 1)} a drafter on, " if paying else ""
-    says = "never, even on a link of 0 ms" if never else f"{'' if here else few}up to a link of {1e3 * 10**edge:.2g} ms"
-    best = [one.fleet for one in at_edge if apart and one.fleet.title == apart.title]
-    likely = [*best, at_edge[0].fleet][: 1 if apart and apart.is_slow else 2]
-    checked = [(fleet, *_checked(search, fleet, others[0])) for fleet in likely]
-    fleet, standing, excess = min(checked, key=itemgetter(2))
-    name = f" with {fleet.candidate.place}" if "@" in fleet.candidate.place else ""
-    agrees = not here if never else excess <= SURE
-    if agrees:
-        said = f"{few if here else ''}{says} (equations);"
-    else:
-        said = f"{few}on this link; by equations {says};" if here else f"no; by equations {says}, but"
-    return f"against {others[0].candidate.name}: {said} a simulation on that link{name}: ", standing
-
-
-def _checked(search: Simulations, fleet: Deployment, other: Deployment) -> tuple[str, float]:
-    """Simulate a fleet once, and return what it is beside the best one without drafters elsewhere, and its excess."""
-    varied = copy.copy(search)
-    varied.values, varied.best = {other.title: search.values[other.title][:1], fleet.title: []}, [other]
-    varied.values[fleet.title].append(simulated(varied.scenario(fleet)))
-    return varied.standing(fleet), _excess(varied, fleet, other)
+    paying = [fleet.sharing for fleet in tried if fleet.drafters and _excess(search, fleet, other) <= -INDIFFERENT]
+    few = f" from {min(paying)} target{'s' * (min(paying) > 1)} a drafter on," if paying else ""
+    return f"{text}{few if question.aim == 'token' else ''} up to a link of ", f"{number(1e3 * 10**edge, digits)} ms"
 
 
 def _excess(search: Simulations, fleet: Deployment, other: Deployment) -> float:
@@ -159,17 +143,11 @@ def _excess(search: Simulations, fleet: Deployment, other: Deployment) -> float:
     return dearer if abs(dearer) > SAME_COST else search.gap(fleet, other).value
 
 
-def _with_link(base: Scenario, latency_s: float) -> Scenario:
+def _on_link(candidate: Candidate, latency_s: float) -> Candidate:
+    base = candidate.base
     assert isinstance(base.profile, HardwareProfile)
     link = msgspec.structs.replace(base.link or base.profile.link, latency_s=latency_s)
-    return msgspec.structs.replace(base, link=link)
-
-
-def _score(question: Question, one: Estimate) -> tuple[float, float]:
-    """What is to be small by equations; of an hour's cost under arrivals, then time."""
-    if question.aim == "hour" and question.load.per_s:
-        return (round(one.fleet.cost_per_hour, 9) if one.may_win else math.inf), one.request_s
-    return (one.request_s if question.aim == "time" else one.per_million if one.may_win else math.inf), 0.0
+    return msgspec.structs.replace(candidate, base=msgspec.structs.replace(base, link=link))
 
 
 def _edge(holds: Callable[[float], bool], low: float, high: float, halvings: int) -> float:

@@ -15,7 +15,7 @@ const CONTROLS = [  // key, words, least value or its key, most and step; times 
 ];
 const ROWS = [  // quantity, unit, value
   ["N_full, targets that keep the drafter busy", "targets", (of) => of.N_full],
-  ["N_max, targets that each gain", "targets", (of) => of.N_max], ["O, throughput, with bonus tokens", "tokens/s", (of) => O(of)],
+  ["N_max, most targets at which each gains", "targets", (of) => of.N_max], ["O, throughput, with bonus tokens", "tokens/s", (of) => O(of)],
   ["O_i, of a target", "tokens/s", (of) => O(of) / of.N], ["E[l(d)] + 1", "tokens/round", (of) => of.mean_acceptance_length],
   ["S(d), drafter's time a round", "ms", (of) => 1e3 * of.S_s], ["Z(d), links, verification", "ms", (of) => 1e3 * of.Z_s],
   ["T_gamma, an iteration", "ms", (of) => 1e3 * of.iteration_s], ["load of the drafter", "%", (of) => 100 * of.load],
@@ -118,8 +118,9 @@ function command() {
 }
 
 const targets = (count) => `${count} target${count === 1 ? "" : "s"}`;
-const keepsUp = (of) => `keeps up with ${targets(keepsUpWith(of))}` + (!(state.plain_s > 0) ? "" : of.N_max
-  ? `; with up to ${of.N_max} (N_max) each is at least as fast as alone` : ", but none is as fast as alone (N_max = 0)");
+const serves = (of) => `serves ${targets(of.N_full)} (N_full): it is then always busy, and more raise no throughput`
+  + (!(state.plain_s > 0) ? "" : of.N_max ? `; with up to ${of.N_max} (N_max) each is at least as fast as without speculation`
+    : "; none is as fast as without speculation (N_max = 0)");
 
 function draw() {
   const [byN, byDepth, timeline] = ["by-N", "by-d", "timeline"].map((id) => [byId(id), byId(id).clientWidth]);
@@ -130,12 +131,11 @@ function draw() {
   const [[of, best], [block, bestOfBlock]] = [false, true].map((isBlock) => [compute(state, isBlock), bestDepth(isBlock)]);
   if (!(block.S_s > 0)) return byId("answer").replaceChildren("S(d) = 0: the equations need drafts that take time.");
   const each = O(of) / of.N, gain = each * state.plain_s, ofBlock = (mark) => byId("block").checked ? [mark] : [];
-  byId("answer").innerHTML = `<p><b>One drafter ${keepsUp(of)}.</b></p><p>With N = ${of.N} the drafter works `
-    + `${Math.round(100 * of.load)} % of the time; from ${targets(of.N_full)} on (N_full) it is always busy, `
-    + `and more raise no throughput.</p><p>N = ${of.N}, d = ${state.d}: <b>${shown(O(of))} tokens/s</b>, ${shown(each)} a target`
-    + `${gain > 0 ? `, ${shown(gain)} times its speed alone, at a plain step of ${shown(1e3 * state.plain_s)} ms` : ""}. `
+  byId("answer").innerHTML = `<p><b>One drafter ${serves(of)}.</b></p><p>With N = ${of.N} it works `
+    + `${Math.round(100 * of.load)} % of the time; up to ${targets(keepsUpWith(of))} none waits for it.</p><p>N = ${of.N}, d = ${state.d}: <b>${shown(O(of))} tokens/s</b>, ${shown(each)} a target`
+    + `${gain > 0 ? `, ${shown(gain)} times its speed without speculation, at a plain step of ${shown(1e3 * state.plain_s)} ms` : ""}. `
     + `${isFlat ? "S(d) is the same at each depth" : `The best depth at this N is ${best[1]}`}.</p>`
-    + ofBlock(`<p>A block drafter: <b>${shown(O(block))} tokens/s</b>; it ${keepsUp(block)}.</p>`).join("");
+    + ofBlock(`<p>A block drafter: <b>${shown(O(block))} tokens/s</b>; it ${serves(block)}.</p>`).join("");
   plot(...byN, "N", mostN, "N, targets", [[of.N_full, `N_full = ${of.N_full}`], [of.N_max, `N_max = ${of.N_max}`],
     ...ofBlock([block.N_full, `block: N_full = ${block.N_full}`])]);
   plot(...byDepth, "d", state.depths, `d, draft tokens a round, at N = ${state.N}`, [

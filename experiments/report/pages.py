@@ -40,6 +40,7 @@ DRAWN = ("throughput", "tpot_p99_s", "load")  # a figure each of a sweep, along 
 TABLED = ("throughput", "tpot_p50_s", "tpot_p99_s", "ttft_p99_s", "wait_p99_s", "load", "mean_acceptance_length")
 PLAN = "plan.json"
 ALLOWED = "allowed: a run (Parquet), the folder of a sweep (sweep.json) or of a plan (plan.json)"
+CHANGES = "; fp8 changes the answers of a model in bf16"
 
 
 def answers(lines: Iterable[str]) -> list[tuple[str, str]]:
@@ -85,7 +86,8 @@ def _summary(plan: Plan) -> Iterator[str]:
     best, unit, lines = plan.chosen, plan.unit.partition(" (")[0], dict(answers(plan.lines))
     several = len(plan.loads) > 1
     none = "No fleet that was looked at meets the goals; closest: " * (plan.scenario is None)
-    yield f"Best at {lines['best']}." if several else f"{none}{_build(best, plan.lines[0])}."
+    build = none + _build(best, plan.lines[0]) + CHANGES * ("precision" in lines)
+    yield f"Best at {lines['best']}." if several else f"{build}."
     yield " ".join(_user(plan.best(load)[0]) for load in dict.fromkeys((plan.loads[0], plan.loads[-1])))
     price = "${:.3g}" if unit == "$" else f"{{:.3g}} {unit}"
     costs = f"{price.format(best.cost_per_hour)} an hour, {price.format(best.per_million)} for a million tokens"
@@ -96,13 +98,16 @@ def _summary(plan: Plan) -> Iterator[str]:
     others = [row for row in plan.best(best.load) if row is not best]
     if others:
         near = [row for row in others if row.depth][:2] + [row for row in others if not row.depth][:1]
+        meets = " (meets the goals, too)" * (bool(plan.goals) and plan.scenario is not None)
         said = (f"{row.method}{f' at {row.target}' * (row.target != best.target)}, {row.standing}"
+                f"{'' if row.standing.startswith(('misses', 'cannot')) else meets}"
                 for row in others if row in near)  # fmt: skip
         yield f"Second best{f' at {best.load}' * several}: {'; then '.join(said)}."
     yield from (f"{note[0].upper()}{note[1:]}." for note in plan.notes if note.startswith("left out: "))
     given = [note.partition("; --")[0] for note in plan.notes if note.startswith("acceptance: ")]
-    if given := [*re.findall(r": (prompts of .*\(defaults.*\))", plan.title), *reversed(given)]:
-        yield f"This rests on {'; '.join(given).replace('acceptance: assumes', 'the assumption')}."
+    if given := [*re.findall(r": (prompts of .*\(defaults)", plan.title), *reversed(given)]:
+        said = "; ".join(given).replace("(defaults", "(defaults)").replace("acceptance: assumes", "the assumption")
+        yield f"This rests on {said}."
 
 
 def _build(row: Row, line: str) -> str:

@@ -21,7 +21,7 @@ from specfleet.meaning.entries import axis_label
 
 PER_TARGET = "throughput_per_target"
 SIDES = {"drafter": "drafters' devices", "target": "targets' devices"}
-KNEES = {"N_full": "N_full, targets that keep the drafter busy", "N_max": "N_max, targets that each gain"}
+KNEES = {"N_full": "N_full, targets that keep the drafter busy", "N_max": "N_max, most targets at which each gains"}
 COUNTERS = {"clock_mhz": "graphics clock, MHz", "power_w": "power, W", "utilisation": "utilisation, share of time"}
 
 

@@ -101,7 +101,7 @@ def knees(cells: Sequence[CellResult]) -> list[str]:
         where = f" at {others}" if others else ""
         full, most = as_run(star) if len(star) > 1 and all(ROUNDS in cell.metrics for cell in star) else ("", "")
         gain = f"with up to {words({COUNT: int(N_max)})} each" if N_max else "no target"
-        said = f"{gain} is as fast as alone (N_max, equations){most}" if N_max is not None else NOT_KNOWN
+        said = f"{gain} is as fast as without speculation (N_max, equations){most}" if N_max is not None else NOT_KNOWN
         full = f"{words({COUNT: int(N_full)})} on (N_full, equations){full}"
         lines.append(f"knee{where}: the drafter is busy from {full}; {said}")
     return lines

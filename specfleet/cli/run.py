@@ -208,7 +208,7 @@ def print_targets(result: "Result") -> None:
     """Print a row for each target: throughput, what it would have alone, and the times of its requests and rounds."""
     table = result.targets()
     columns = {
-        "throughput": "tokens/s", "share_of_alone": "share of alone", "ttft_s": "TTFT, s",
+        "throughput": "tokens/s", "share_of_alone": "share of N = 1", "ttft_s": "TTFT, s",
         "tpot_p50_s": "TPOT P50, s", "tpot_p99_s": "TPOT P99, s", "wait_s": "wait, s",
     }  # fmt: skip
     shown = [name for name in columns if name in table]

@@ -17,7 +17,7 @@ from specfleet.sim.analytic import N_full, rounds_per_s
 
 COUNTS = list(range(1, 11))
 full_from = "the drafter is busy from {} targets on (N_full, equations)".format
-fast_to = "with up to {} targets each is as fast as alone (N_max, equations)".format
+fast_to = "with up to {} targets each is as fast as without speculation (N_max, equations)".format
 
 
 def cell(N: int, value: float, half: float = 2.0, depth: int | None = None) -> CellResult:

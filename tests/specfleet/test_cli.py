@@ -106,7 +106,7 @@ def test_a_complete_playback_prints_the_measured_values(say: Say, tmp_path: Path
 def test_targets_have_a_row_each(say: Say) -> None:
     changes = ["--set", "verifiers.count=3", "--set", "workload.requests=12"]
     printed = say("simulate", "star", *changes, "--by", "target").out
-    assert all(heading in printed for heading in ("share of alone", "TTFT, s", "TPOT P99, s", "wait, s"))
+    assert all(heading in printed for heading in ("share of N = 1", "TTFT, s", "TPOT P99, s", "wait, s"))
     assert [line.split("│")[1].strip() for line in printed.splitlines() if line.startswith("│")] == ["1", "2", "3"]
 
 

@@ -18,7 +18,7 @@ JOURNEYS = {
     for title, text in (part.split("\n", 1) for part in PAGE.split("\n## ")[1:])
 }
 SAID = {  # by the first words of a command
-    "analytic fleet.toml": "N_full", "sweep fleet.toml": "knee: the drafter", "simulate fleet.toml": "share of alone",
+    "analytic fleet.toml": "N_full", "sweep fleet.toml": "knee: the drafter", "simulate fleet.toml": "share of N = 1",
     "plan fleet.toml": "fleet: ", "simulate runs/mine/pair.toml": "throughput", "run runs/mine/pair.toml": "throughput",
     "compare runs/mine/sim.parquet": "mechanism", "sweep star": "level with it by the 95 % intervals",
 }  # fmt: skip

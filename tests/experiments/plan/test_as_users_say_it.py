@@ -46,7 +46,7 @@ def test_a_mean_length_is_the_constant_rate_that_yields_it(mean: float, depth: i
 
 def test_what_one_number_assumes_is_said() -> None:
     mean, rate = acceptance_notes(["2.5@5", f"{SMALL}=0.8", "x=.8,.7", "y=a.toml"])
-    accepted = "assumes that {}% of draft tokens are accepted at every position"
+    accepted = "assumes that a draft token is accepted with probability {}% if all before it were"
     assert f"{accepted.format(62.4)}, by 2.5 tokens a round at depth 5 (its bonus token included)" in mean
     assert rate == f"acceptance of {SMALL}: {accepted.format(80)}"
 

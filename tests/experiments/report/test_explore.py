@@ -210,8 +210,8 @@ class TestInABrowser:
         keys = ["drafters.depth=5", "profile.draft=45ms", "profile.verify=120ms", "link=15ms"]
         assert N_max == specfleet.analytic("star", keys).N_max == 8
         assert last == specfleet.analytic("star", [*keys, "profile.verify=20ms", "profile.decode=200ms"]).N_max
-        assert "One drafter keeps up with 4 targets; with up to 8 (N_max) each is at least as fast" in answer
-        assert "With N = 4 the drafter works 92 % of the time; from 5 targets on" in answer
+        assert "more raise no throughput; with up to 8 (N_max) each is at least as fast" in answer
+        assert "With N = 4 it works 92 % of the time; up to 4 targets none waits for it" in answer
 
     def test_the_command_that_it_shows_runs(self, page: Path, say: Say) -> None:
         moves = "; ".join(move("input[type=range]", *key) for key in (("N", 6), ("draft_b_s", 2), ("latency_s", 5)))

@@ -249,7 +249,7 @@ def test_plans_by_devices_and_of_methods_have_pages(tmp_path: Path) -> None:
         if name == "devices":
             assert "Run llama-3.1-8b on 2 x h100: 1 server in bf16, without speculative decoding." in text
             assert ". Limit: beyond " in text
-    assert "the assumption that 50% of draft tokens are accepted at every position." in Parsed(page).text
+    assert "a draft token is accepted with probability 50% if all before it were." in Parsed(page).text
     assert "Simulated; step times estimated, not measured." in Parsed(page).text
 
 
