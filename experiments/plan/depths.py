@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
@@ -71,9 +71,9 @@ def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
         return [], None
     planned = fleet.depth if fleet == search.best[0] else None
     line = f"depths: {f'{fleet.candidate.name}: ' * (planned is None)}{here.beside(planned)}{_end(here, fleet)}"
-    line += if_all_are_slow(search, fleet, here.rows)
+    if_slow = [*if_all_are_slow(search, fleet, here.rows)]
     if fleet.candidate.base.verifiers.max_num_seqs == 1 or fleet.drafters:  # equations know no late drafts
-        return [line], None
+        return [line, *if_slow], None
     known = [depths_at(search, fleet, load) for load in other_loads(search, fleet) if load != search.question.load]
     if planned:  # the depth of its commands
         here = here._replace(times={planned: 1.0})
@@ -83,15 +83,15 @@ def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
     unit = loads[0].load.text.lstrip("0123456789.e+-")
     line += f"; by load: {said.replace(unit, '')}{unit}{' (equations)' if fleet.is_slow else ''}"
     schedule = make_schedule(fleet.candidate, falling(loads))
-    return [line, *schedule_lines(fleet, schedule, planned)], schedule if planned else None
+    return [line, *schedule_lines(fleet, schedule, planned), *if_slow], schedule if planned else None
 
 
-def if_all_are_slow(search: Simulations, fleet: Deployment, rows: float) -> str:
+def if_all_are_slow(search: Simulations, fleet: Deployment, rows: float) -> Iterator[str]:
     """Say what is lost without drafts if all steps of a running server are slow, where the fit says drafts alone."""
     server, options, load = fleet.candidate.server, options_of(search, fleet), search.question.load
     factor = server.slower["draft"] if server and list(server.slower) == ["draft"] else 1.0
     if factor < SURE or not {0, fleet.depth} <= options.keys():
-        return ""
+        return
     present = options.get(fleet.candidate.present) or options[fleet.depth]
     estimate = load_curve(resolve(slowed(search.scenario(present.fleet), 1.0, 1 / factor)))
     of_all = present.curve.request_with(rows) / estimate.request_with(rows)
@@ -99,7 +99,7 @@ def if_all_are_slow(search: Simulations, fleet: Deployment, rows: float) -> str:
     times_s = {depth: mean_request_s(load_curve(resolve(one)), load, fleet.replicas) for depth, one in made.items()}
     at = Depths(load, rows, {depth: time_s / min(times_s.values()) for depth, time_s in times_s.items()})
     said = at.text if min(times_s.values()) < math.inf else "overloaded"
-    return f"; BUT {said}, by equations, if all steps are as slow, not drafts alone (assumed)"
+    yield f"risk: if all steps are slow, and not drafts alone, as the fit assumes: {load.text}: {said} (equations)"
 
 
 def _end(here: Depths, fleet: Deployment) -> str:
