@@ -4,7 +4,7 @@ A candidate is a scenario of one target and its drafter; numbers of both, and th
 policies are those of the scenario that is planned for; places, kinds and counts of stations are the plan's.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, product
 from typing import Any, Literal
 
@@ -12,17 +12,16 @@ import msgspec
 from msgspec import UNSET
 
 from specfleet.experiments.plan import texts
+from specfleet.experiments.plan.places import PRECISIONS, draft_places, on_target, succeeds, target_places
 from specfleet.experiments.plan.prices import FREE, prices_by_role, read_prices, scenario_cost
 from specfleet.fleet.acceptance.models import deepest
 from specfleet.fleet.acceptance.published import Stated, Wanted
 from specfleet.fleet.errors import InputError, MisfitError
 from specfleet.fleet.hardware.one_pass import LONGEST
-from specfleet.fleet.hardware.passes import Placed, precisions_of
+from specfleet.fleet.hardware.passes import Placed
 from specfleet.fleet.hardware.positions import drafting_on
-from specfleet.fleet.hardware.profile import beside, devices_in, estimated_profile, misfit, placed_of
-from specfleet.fleet.hardware.shape import ModelShape, mtp_of
-from specfleet.fleet.hardware.shipped import device_of, shape_of
-from specfleet.fleet.hardware.words import FOUND, MTP, drafter_named
+from specfleet.fleet.hardware.profile import estimated_profile, placed_of
+from specfleet.fleet.hardware.words import FOUND, drafter_named
 from specfleet.fleet.policies.group import AllWaiting, One
 from specfleet.fleet.policies.order import Fifo
 from specfleet.fleet.scenario.conflicts import unused_keys
@@ -42,8 +41,6 @@ SPLIT = ", prefill apart"  # after the name of a method
 PLACED = ("count", "depth", "place", "kind", "model")  # keys of a side that candidates vary
 DEPTHS = tuple(range(1, 13))
 LONGER = (15,)  # of blocks, whose tokens cost little: those of a DFlash block of 16
-PARALLEL = (1, 2, 4, 8)  # devices of a target: one host's
-PRECISIONS = ("bf16", "fp8")  # of weights, to try
 LARGE_BYTES = 70 * 2**30  # memory of a device from which vLLM's defaults are larger, but for an A100
 LIMITS = {  # vLLM's, by large memory
     True: {"max_num_seqs": 1024, "max_num_batched_tokens": 8192},
@@ -213,8 +210,12 @@ def _link_note(asked: Asked, apart: Candidate) -> str:
 
 def _placed(asked: Asked, accepted: Mapping[str, Stated]) -> tuple[list[Candidate], str, list[str]]:
     """Return the candidates on named devices, the unit of their prices, and notes on places that are left out."""
-    drafts, targets, reasons = tuple(_draft_places(asked)), dict[str, Placed](), dict[str, InputError]()
-    for place in _target_places(asked):
+    drafts, targets, reasons = (
+        tuple(draft_places(asked.drafts, asked.devices)),
+        dict[str, Placed](),
+        dict[str, InputError](),
+    )
+    for place in target_places(asked.targets, asked.devices):
         try:
             targets[place] = placed_of(place)
         except InputError as error:
@@ -269,40 +270,22 @@ def _at(
         return Candidate(name, method, base, depths, *costs, place, where, model, drafter, stated, server, said)
 
     yield made("no speculation", "none")
-    on_target = set[str]()
+    seen = set[str]()
     for text in drafts:
         model, _, where = text.rpartition("@") if "@" in text else (text, "", "")
         try:
-            placed = _on_target(text, place, target)
+            placed = on_target(text, place, target)
             if placed is None:
                 yield made(FOUND[model], KINDS[model])
                 continue
-            if placed.named not in on_target:  # the same model on several devices is once on the target's
-                on_target.add(placed.named)
+            if placed.named not in seen:  # the same model on several devices is once on the target's
+                seen.add(placed.named)
                 method: Method = "block" if placed.shape.block else "head" if placed.shape.head else "beside"
                 yield made(placed.named, method, placed, model)
             if where and not placed.shape.head:
                 yield made(text, "apart", placed_of(text), model, text)
         except MisfitError as error:
             yield error
-
-
-def _on_target(text: str, place: str, target: Placed) -> Placed | None:
-    """Return a drafter on its target's device, on as many of them as NxDEVICE states; None for what is found."""
-    model, _, where = text.rpartition("@") if "@" in text else (text, "", "")
-    shape = None if model in FOUND else mtp_of(target.shape) if model == MTP else shape_of(model)
-    (kind, count), (own, parallel) = devices_in(text), devices_in(place)
-    is_split = bool(where) and where.partition(":")[0] != kind
-    if (shape is None or shape.head) and where and (kind != own or (is_split and count != parallel)):
-        at = own if kind != own else f"{parallel}x{own}"
-        why = "; it reads hidden states there, and small models draft elsewhere" * (shape is not None and kind != own)
-        raise InputError(f"--draft {text}: drafts on its target's device, {at}{why}; leave @{where} out")
-    if shape is None:
-        return None
-    if why := misfit(shape, target.shape):
-        raise MisfitError(why)
-    shared = count if is_split and kind == own and count < parallel else 0
-    return beside(target, shape, _precision(text, target, shape), shared)
 
 
 def _of_scenario(asked: Asked, accepted: Stated | None) -> list[Candidate]:
@@ -397,56 +380,3 @@ def _varied(candidate: Candidate, vary: Mapping[str, Sequence[Any]]) -> Iterator
         depths = candidate.depths if rule is None else (rule.longest,)
         stated = candidate.stated | {key.removeprefix("verifiers.") for key in levers}
         yield msgspec.structs.replace(candidate, base=base, name=", ".join(said), depths=depths, stated=stated)
-
-
-def succeeds(call: Callable[..., Any], *arguments: Any) -> bool:
-    """Whether a call raises no InputError."""
-    try:
-        call(*arguments)
-    except InputError:
-        return False
-    return True
-
-
-def _target_places(asked: Asked) -> Iterator[str]:
-    """Yield the places of targets: the user's, or of a budget every number of each device and every precision."""
-    for text in asked.targets:
-        if "@" in text or asked.devices is None:
-            _check_fits(asked, "--target", text)
-            yield text
-            continue
-        model, colon, precision = text.partition(":")
-        shape = shape_of(model)  # published precisions are not quantised again
-        tried = (shape.weights_in or PRECISIONS[0],) if shape.quantised else PRECISIONS
-        for kind, count in asked.devices.items():
-            runs = tried if shape.quantised else precisions_of(device_of(kind))  # else a line says why
-            precisions = [precision] if colon else [name for name in tried if name in runs]
-            yield from (f"{model}@{n}x{kind}:{name}" for n in PARALLEL if n <= count for name in precisions)
-
-
-def _draft_places(asked: Asked) -> Iterator[str]:
-    """Yield the drafters; of a budget a small model without a place may run on any kind of device that holds it."""
-    for text in asked.drafts:
-        if "@" in text:
-            _check_fits(asked, "--draft", text)
-        if "@" in text or asked.devices is None or text in (*FOUND, MTP) or shape_of(text).head:
-            yield text
-        else:
-            yield from [place for kind in asked.devices if succeeds(placed_of, place := f"{text}@{kind}")] or [text]
-
-
-def _check_fits(asked: Asked, option: str, place: str) -> None:
-    if asked.devices is None:
-        return
-    kind, parallel = devices_in(place)
-    if asked.devices.get(kind, 0) < parallel:
-        raise InputError(f"{option} {place}: takes {parallel} x {kind}, which --devices does not have")
-
-
-def _precision(text: str, target: Placed, shape: ModelShape) -> str:
-    """Return a drafter's precision on the target's device: its own, else that of its checkpoint, which is the target's
-    for an MTP module, and in 16 bits for others.
-    """
-    asked = text.rpartition("@")[2].partition(":")[2].partition(":")[0] if "@" in text else ""
-    usual = shape.weights_in or (target.precision if shape.head == "mtp" else "bf16")
-    return asked if asked in precisions_of(target.device) else usual
