@@ -274,7 +274,8 @@ def _written(
     comments = list(_comments(kind, paths, recording, notes, source))
     inputs: tuple[str, ...] = ()
     if load is not None:
-        made, said = served(made, load, engine, draft, beside[TRACE].name if TRACE in beside else "")
+        server, trace = getattr(profile, "server", None), beside[TRACE].name if TRACE in beside else ""
+        made, said = served(made, load, engine, server, trace)
         comments += textwrap.wrap(f"Load: {said}; {load.over}.", WIDTH, subsequent_indent="  ")
         if unknown := [name for name in SETTINGS if getattr(load, name) is None]:
             comments.append(f"Settings that the record does not have, assumed: {', '.join(unknown)}.")

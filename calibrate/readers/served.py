@@ -229,24 +229,25 @@ def within(load: Load, profile: HardwareProfile | str, depth: int) -> Load:
     return msgspec.structs.replace(load, prompt_tokens=prompt, new_tokens=new, notes=(*load.notes, note))
 
 
-def served(made: Scenario, load: Load, engine: str, draft: str, trace: str) -> tuple[Scenario, str]:
+def served(made: Scenario, load: Load, engine: str, server: Server | None, trace: str) -> tuple[Scenario, str]:
     """Return the scenario of a record as its server, and the source of its workload in words.
 
     Drafts are made on the target's device, or there are none; settings are those that are recorded.
 
     - `made`: with the lengths of single requests, where the record has them.
-    - `engine`: a shipped one, which has the scheduler. `draft`: the estimated drafter, or empty. `trace`: file of
-      arrivals, or empty.
+    - `engine`: a shipped one, which has the scheduler. `server`: of estimated times, whose devices have vLLM's limits
+      where the record has none. `trace`: file of arrivals, or empty.
     """
     replace = msgspec.structs.replace
-    kind = made.drafters.kind
+    kind, draft = made.drafters.kind, server.draft if server else ""
     if draft in FINDING:
         kind = draft
     elif draft:
         shape = None if draft == MTP else shape_of(draft)
         kind = "eagle" if shape is None else "block" if shape.block else "eagle" if shape.head else "model"
     drafters = replace(made.drafters, place="target", kind=kind) if made.acceptance else Drafters(count=0)
-    settings = {name: value for name in SETTINGS if (value := getattr(load, name)) is not None}
+    settings = dict(placed_of(server.target, engine).limits) if server else {}  # as a plan has them
+    settings |= {name: value for name in SETTINGS if (value := getattr(load, name)) is not None}
     workload, said = _workload(load, made.workload, trace)
     settings |= {"prefill_first": engine_of(engine).prefill_first, "prefix_cache": workload.shared is not None}
     verifiers = replace(Verifiers(count=load.engines), **settings)

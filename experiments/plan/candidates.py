@@ -18,7 +18,7 @@ from specfleet.fleet.acceptance.models import deepest
 from specfleet.fleet.acceptance.published import Stated, Wanted
 from specfleet.fleet.errors import InputError, MisfitError
 from specfleet.fleet.hardware.one_pass import LONGEST
-from specfleet.fleet.hardware.passes import Placed
+from specfleet.fleet.hardware.passes import LIMITS, Placed
 from specfleet.fleet.hardware.positions import drafting_on
 from specfleet.fleet.hardware.profile import estimated_profile, placed_of
 from specfleet.fleet.hardware.words import FOUND, drafter_named
@@ -41,11 +41,6 @@ SPLIT = ", prefill apart"  # after the name of a method
 PLACED = ("count", "depth", "place", "kind", "model")  # keys of a side that candidates vary
 DEPTHS = tuple(range(1, 13))
 LONGER = (15,)  # of blocks, whose tokens cost little: those of a DFlash block of 16
-LARGE_BYTES = 70 * 2**30  # memory of a device from which vLLM's defaults are larger, but for an A100
-LIMITS = {  # vLLM's, by large memory
-    True: {"max_num_seqs": 1024, "max_num_batched_tokens": 8192},
-    False: {"max_num_seqs": 256, "max_num_batched_tokens": 2048},
-}
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -347,9 +342,7 @@ def _base(asked: Asked, method: Method, profile: HardwareProfile, target: Placed
 def _verifiers(asked: Asked, target: Placed | None) -> Verifiers:
     """Return the rules of targets: of servers vLLM's limits, where the scenario states no others."""
     rules, usual = asked.scenario.verifiers, Verifiers()
-    limits = LIMITS[False]
-    if target is not None:
-        limits = LIMITS[target.device.memory_bytes.value >= LARGE_BYTES and "A100" not in target.device.title]
+    limits = LIMITS[False] if target is None else target.limits
     stated = {name for name in limits if f"verifiers.{name}" in asked.given}
     stated |= {name for name in limits if getattr(rules, name) not in (1, getattr(usual, name))}
     changed = {name: value for name, value in limits.items() if asked.serving and name not in stated}

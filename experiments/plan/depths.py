@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
@@ -71,7 +71,7 @@ def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
         return [], None
     planned = fleet.depth if fleet == search.best[0] else None
     line = f"depths: {f'{fleet.candidate.name}: ' * (planned is None)}{here.beside(planned)}{_end(here, fleet)}"
-    if_slow = [*if_all_are_slow(search, fleet, here.rows)]
+    if_slow = if_all_are_slow(fleet, [(search, here)])
     if fleet.candidate.base.verifiers.max_num_seqs == 1 or fleet.drafters:  # equations know no late drafts
         return [line, *if_slow], None
     known = [depths_at(search, fleet, load) for load in other_loads(search, fleet) if load != search.question.load]
@@ -86,20 +86,27 @@ def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
     return [line, *schedule_lines(fleet, schedule, planned), *if_slow], schedule if planned else None
 
 
-def if_all_are_slow(search: Simulations, fleet: Deployment, rows: float) -> Iterator[str]:
-    """Say what is lost without drafts if all steps of a running server are slow, where the fit says drafts alone."""
-    server, options, load = fleet.candidate.server, options_of(search, fleet), search.question.load
+def if_all_are_slow(fleet: Deployment, at_loads: Sequence[tuple[Simulations, Depths]]) -> list[str]:
+    """Say how deep to draft if all steps of a running server are slow, where the fit says drafts alone."""
+    server = fleet.candidate.server
     factor = server.slower["draft"] if server and list(server.slower) == ["draft"] else 1.0
-    if factor < SURE or not {0, fleet.depth} <= options.keys():
-        return
+    said = [_if_all_are_slow(search, fleet, at.rows, factor) for search, at in at_loads if factor >= SURE]
+    head = f"risk: if all steps are slow, and not drafts alone (x {factor:.3g}), as the fit assumes"
+    return [f"{head}: {'; '.join(said)} (equations)"] if all(said) and said else []
+
+
+def _if_all_are_slow(search: Simulations, fleet: Deployment, rows: float, factor: float) -> str:
+    options, load = options_of(search, fleet), search.question.load
+    if not {0, fleet.depth} <= options.keys():
+        return ""
     present = options.get(fleet.candidate.present) or options[fleet.depth]
     estimate = load_curve(resolve(slowed(search.scenario(present.fleet), 1.0, 1 / factor)))
     of_all = present.curve.request_with(rows) / estimate.request_with(rows)
     made = {depth: slowed(search.scenario(one.fleet), of_all, 1 / factor) for depth, one in options.items()}
     times_s = {depth: mean_request_s(load_curve(resolve(one)), load, fleet.replicas) for depth, one in made.items()}
-    at = Depths(load, rows, {depth: time_s / min(times_s.values()) for depth, time_s in times_s.items()})
-    said = at.text if min(times_s.values()) < math.inf else "overloaded"
-    yield f"risk: if all steps are slow, and not drafts alone, as the fit assumes: {load.text}: {said} (equations)"
+    over = {depth: time_s / min(times_s.values()) for depth, time_s in times_s.items()}
+    said = Depths(load, rows, over, fleet.candidate.present).text if min(times_s.values()) < math.inf else "overloaded"
+    return f"at {load.text.partition(' ')[0]} (x {of_all:.3g}): {said}"
 
 
 def _end(here: Depths, fleet: Deployment) -> str:
@@ -112,16 +119,17 @@ def _end(here: Depths, fleet: Deployment) -> str:
 
 
 def falling(loads: Sequence[Depths]) -> list[tuple[float, int]]:
-    """Return requests at once and a depth for each load, rising: kept while no other gains over 2 %, else the shortest
-    level one."""
+    """Return requests at once and a depth for each load, rising: kept while no other gains over 2 %, else that of a
+    running server or the shortest, of those that are level."""
     runs = list[tuple[list[Depths], set[int]]]()
     for at in reversed(loads):
         near = {depth for depth, time in at.times.items() if time <= 1 + 2 * INDIFFERENT}
         last, kept = runs.pop(0) if runs and runs[0][1] & near else ([], near)
         runs.insert(0, ([at, *last], kept & near))
     worst = [(run, {depth: max(at.times[depth] for at in run) for depth in kept}) for run, kept in runs]
-    best = [(run, min(of, key=lambda depth: (max(of[depth], 1 + INDIFFERENT), depth))) for run, of in worst]
-    return [(at.rows, depth) for run, depth in best for at in run]
+    best = [(run, min((max(time, 1 + INDIFFERENT), depth != run[0].present, depth) for depth, time in of.items()))
+            for run, of in worst]  # fmt: skip
+    return [(at.rows, depth) for run, (*_, depth) in best for at in run]
 
 
 def span(loads: Sequence[str]) -> str:

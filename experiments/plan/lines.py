@@ -63,7 +63,10 @@ def _fleet(search: Simulations, rows: Sequence[Row]) -> Iterator[str]:
     aims = {"hour": "least cost an hour, then least time", "token": "least cost a token", "time": "least time"}
     why = aims[question.aim]
     why += ", of those that meet the goals" if question.goals else ""
-    also = "" if best == search.fastest else "; of those within 1% the smallest: fewest devices, then shortest depth"
+    also = "" if best == search.fastest else "; of those within 1% the smallest: fewest devices, then "
+    also += (
+        "" if not also else "the depth as now" if best.depth == (best.candidate.present or None) else "shortest depth"
+    )
     level = [other.fleet for other in rows[1:] if other.standing == "level"]
     also += f"; level within chance: {'; '.join(level)}" if level else ""
     also += unstated([made.candidate for made in search.best if made == best or search.standing(made) == "level"])
@@ -183,12 +186,13 @@ def carried(search: Simulations, rows: Sequence[Row], rules: Sequence[RuleOfThum
         rule, each = by_drafter.get(fleet.candidate.name), round(load.at_once(fleet.replicas) / fleet.replicas)
         if rule:
             said = f"at depth {rule.depth} N_full = {rule.N_full}, the knee is at {rule.knee:.3g}, N_max = "
-            said += f"{rule.N_max} (equations: S = {1e3 * rule.S_s:.3g} ms, Z = {1e3 * rule.Z_s:.3g} ms)"
+            said += f"{rule.N_max} (equations, if rounds wait for their draft: S = {1e3 * rule.S_s:.3g} ms, "
+            said += f"Z = {1e3 * rule.Z_s:.3g} ms)"
         else:
             plain = (row for row in rows if not row.depth and row.target == fleet.candidate.target)
             said = _simulated(search, fleet, each, next((row.tokens_per_s / row.targets for row in plain), 0.0))
         in_turn = isinstance(fleet.candidate.base.drafters.group, One)
-        served = "one request at a time" if in_turn else "all that wait at once"
+        served = "one request at a time (group one)" if in_turn else "all that wait at once (group batch)"
         yield f"carries: one {fleet.candidate.name}, drafting for {served}, {each} in flight at each target: {said}"
     if fleets:
         best, target = search.best[0], fleets[0].candidate.target
@@ -210,7 +214,7 @@ def _simulated(search: Simulations, fleet: Deployment, each: int, plain: float) 
     said = f"tokens/s a target: {rates} target{'s' * (len(tokens) > 1)}"
     if plain:
         paying = max((count for count in tokens if tokens[count] > (1 + INDIFFERENT) * plain), default=0)
-        said += f", {plain:.0f} without speculation: {f'pays with up to {paying}' if paying else 'never pays'}"
+        said += f", {plain:.0f} without speculation: {f'faster with up to {paying}' if paying else 'never faster'}"
     full = next((f"always busy from {count} on" for count in loads if loads[count] >= FULL), "")
     said += f"; the drafter is {full or f'busy {max(loads.values()):.0%} of the time at most'}"
     return f"{said} (simulated, depth {fleet.depth}, {fleet.late} late drafts)"

@@ -43,8 +43,8 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
         planned = {load: one.depth for load, one in winners.items() if one.candidate.name == fleet.candidate.name}
         said = [f"at {_short(at.load.text)}: {at.beside(planned.get(at.load))}" for at in depths]
         yield f"depths: {fleet.candidate.name}: {'; '.join(said)}"
-        first = next(search for search, _ in by_load if search.question.load == depths[0].load)
-        yield from if_all_are_slow(first, fleet, depths[0].rows)
+        searches = {search.question.load: search for search, _ in by_load}
+        yield from if_all_are_slow(fleet, [(searches[at.load], at) for at in depths])
         if goals:  # which ask for the depths in the table
             depths = [at._replace(times={planned[at.load]: 1.0}) if at.load in planned else at for at in depths]
         schedule = make_schedule(fleet.candidate, falling(depths))

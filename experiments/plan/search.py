@@ -134,11 +134,11 @@ class Simulations:
         return gap_between(self.scores(fleet), self.scores(best))
 
     def prefer_smallest(self) -> None:
-        """Put the smallest fleet first that is as good as the best: fewest devices, then the shortest depth."""
+        """Put the smallest fleet first that is as good as the best: fewest devices, the depth as now, the shortest."""
         best = self.fastest = self.best[0]
 
-        def size(fleet: Deployment) -> tuple[int, int]:
-            return sum(fleet.devices.values()), fleet.depth
+        def size(fleet: Deployment) -> tuple[int, bool, int]:
+            return sum(fleet.devices.values()), fleet.depth != fleet.candidate.present, fleet.depth
 
         def is_as_good(fleet: Deployment) -> bool:
             for seeds in (SEEDS[0], SEEDS[2]):
@@ -150,8 +150,10 @@ class Simulations:
         if self.winner is None:
             return
         tried = [self.estimates[title].fleet for title, values in self.values.items() if values]
+        now = msgspec.structs.replace(best, depth=best.candidate.present).title
+        tried += [self.estimates[now].fleet] if now in self.estimates else []
         small = next(fleet for fleet in sorted(tried, key=size) if fleet == best or is_as_good(fleet))
-        while small.depth > 1 and not small.is_slow:
+        while small.depth > 1 and not small.is_slow and small.depth != small.candidate.present:
             shorter = msgspec.structs.replace(small, depth=small.depth - 1)
             if shorter.title not in self.estimates or not is_as_good(shorter):
                 break
@@ -246,10 +248,14 @@ def _first(question: Question, family: Sequence[Estimate]) -> list[Estimate]:
 
 
 def _first_of_each(estimates: Sequence[Estimate]) -> list[Estimate]:
-    """Return the first estimate of each number of targets, prefill servers included, at each place."""
-    first: dict[tuple[str, int, int], Estimate] = {}
+    """Return the first estimate of each number of targets, prefill servers included, at each place.
+
+    Of stars each rule for late drafts has its own, as equations cannot choose.
+    """
+    first: dict[tuple[str, int, int, str], Estimate] = {}
     for made in estimates:
-        first.setdefault((made.fleet.candidate.target, made.fleet.servers, made.fleet.sharing), made)
+        fleet, late = made.fleet, made.fleet.late if made.fleet.candidate.base.verifiers.max_num_seqs == 1 else ""
+        first.setdefault((fleet.candidate.target, fleet.servers, fleet.sharing, late), made)
     return list(first.values())
 
 

@@ -67,7 +67,7 @@ def by_acceptance(search: Simulations) -> Turn | None:
                 pairs.append((tried, fleet))
                 varied.values[tried.title] = [simulated(accepting(search.scenario(tried), more))]
         tried, fleet = min(pairs, key=lambda pair: ranked(varied, pair[0]))
-        return None if not fleets[1:] and varied.miss(tried) > 0 else fleet
+        return None if varied.miss(tried) > 0 else fleet
 
     if first(1.0) == best:
         return None
@@ -118,7 +118,7 @@ def by_link(search: Simulations) -> Turn | None:
         fleets = [one.fleet for one in sorted(able(question, made) or made, key=score)[:looked_at]]
         fleets += [msgspec.structs.replace(one, candidate=_on_link(one.candidate, latency_s)) for one in planned]
         against.values |= {fleet.title: [simulated(search.scenario(fleet))] for fleet in fleets}
-        best = min(fleets, key=lambda fleet: _excess(against, fleet, other))
+        best = min(fleets, key=lambda fleet: (_excess(against, fleet, other), against.rank(fleet)))
         name = f" with {best.candidate.place}" if "@" in best.candidate.place else ""
         return _excess(against, best, other), name, against.standing(best)
 
@@ -136,10 +136,13 @@ def by_link(search: Simulations) -> Turn | None:
 
 
 def _excess(search: Simulations, fleet: Deployment, other: Deployment) -> float:
-    """By which share a fleet is dearer an hour, where that counts and differs, or else slower or its tokens dearer."""
+    """By which share a fleet is dearer an hour, where that counts and differs, or else slower or its tokens dearer.
+
+    One that misses a goal pays never, and one that meets them always beside one that misses.
+    """
     dearer = fleet.cost_per_hour / other.cost_per_hour - 1 if search.question.aim == "hour" else 0.0
-    if search.miss(fleet) > 0:
-        return math.inf
+    if search.miss(fleet) > 0 or search.miss(other) > 0:
+        return math.inf if search.miss(fleet) > 0 else -math.inf
     return dearer if abs(dearer) > SAME_COST else search.gap(fleet, other).value
 
 

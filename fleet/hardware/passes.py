@@ -6,6 +6,7 @@ attention and the MLP.
 """
 
 import math
+from collections.abc import Mapping
 
 import msgspec
 
@@ -38,6 +39,13 @@ MAX_TOKENS = 1 << 17
 KNOTS_A_DOUBLING = 4
 
 
+LARGE_BYTES = 70 * 2**30  # memory of a device from which vLLM's defaults are larger, but for an A100
+LIMITS: Mapping[bool, Mapping[str, int]] = {
+    True: {"max_num_seqs": 1024, "max_num_batched_tokens": 8192},
+    False: {"max_num_seqs": 256, "max_num_batched_tokens": 2048},
+}
+
+
 class Placed(msgspec.Struct, frozen=True):
     """A model on devices: `parallel` of them share each tensor. `named`: the user's text.
 
@@ -56,6 +64,11 @@ class Placed(msgspec.Struct, frozen=True):
     experts: str = ""
     operators: str = ""
     tabled: Measured | None = None
+
+    @property
+    def limits(self) -> Mapping[str, int]:
+        """Limits of a step that vLLM has by default on these devices."""
+        return LIMITS[self.device.memory_bytes.value >= LARGE_BYTES and "A100" not in self.device.title]
 
     @property
     def mlp_precision(self) -> str:

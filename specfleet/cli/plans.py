@@ -119,7 +119,9 @@ def _by_targets(answer: "Plan") -> list[tuple[str, ...]]:
     for row in answer.rows:
         if (row.method, row.target) == (apart.method, apart.target):
             best.setdefault(row.targets // row.drafters, row)
-    return [(str(targets), *_of_a_star(_cells(best[targets]))) for targets in sorted(best)]
+    rows = ((str(targets), *_of_a_star(_cells(best[targets]))) for targets in sorted(best))
+    late = {str(targets): ", decode" * row.fleet.endswith("decode late drafts") for targets, row in best.items()}
+    return [(targets, f"{depth}{late[targets]}", *cells) for targets, depth, *cells in rows]
 
 
 def _print_methods(answer: "Plan", source: str) -> None:

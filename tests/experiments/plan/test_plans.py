@@ -98,9 +98,8 @@ def test_a_star_is_answered_by_its_targets(star: Plan) -> None:
     assert star.chosen.fleet in star.lines[0]
     assert {row.targets for row in star.rows if row.drafters} == {1, 2, 3, 4}
     assert star.rule is not None
-    carries = (
-        rf"one request at a time, 1 in flight at each target: at depth {star.rule.depth} N_full = {star.rule.N_full}, "
-    )
+    carries = r"for one request at a time \(group one\), 1 in flight at each target: at depth "
+    carries += f"{star.rule.depth} N_full = {star.rule.N_full}, "
     assert re.search(carries, star.lines[4])
     S_ms, Z_ms = map(float, re.findall(r"S = ([\d.]+) ms, Z = ([\d.]+) ms", star.lines[4])[0])
     assert math.ceil(Z_ms / S_ms) + 1 == star.rule.N_full
@@ -157,8 +156,9 @@ def test_a_plan_says_where_it_is_and_what_one_drafter_carries() -> None:
     assert any(what.startswith("method 2 of 3, about ") for what in said)
     (line,) = [line for line in found.lines if line.startswith("carries")]
     said = (
-        r"for all that wait at once, 32 in flight at each target: tokens/s a target: (.*), (\d+) without speculation: "
-        r"(?:pays with up to (\d+)|never pays); the drafter is (?:always busy from (\d+) on|busy .* at most) "
+        r"for all that wait at once \(group batch\), 32 in flight at each target: tokens/s a target: (.*), "
+        r"(\d+) without speculation: "
+        r"(?:faster with up to (\d+)|never faster); the drafter is (?:always busy from (\d+) on|busy .* at most) "
     )
     counts, plain, faster, full = re.findall(said, line)[0]
     alone = next(row for row in found.best() if not row.depth)
@@ -286,6 +286,18 @@ def test_a_limit_at_the_planned_load_is_the_planned_rate() -> None:
     said = r"beyond ([\d.]+) requests/s more add little \(devices saturated\), with 1 at once"
     (per_s,) = re.findall(said, str(found.lines))
     assert float(per_s) * 10 == pytest.approx(found.chosen.tokens_per_s, rel=0.02)
+
+
+def test_only_a_drafter_elsewhere_that_meets_the_goal_pays() -> None:
+    short = SMALL | {"drafters.depth": 3, "drafters.place": "own"}
+    places: dict[str, Any] = {"target": "llama-3.1-70b@4xh100", "draft": "llama-3.2-1b@l40s", "link": "1ms", "jobs": 1}
+    found = specfleet.plan("star", short, **places, acceptance=0.3, least="tokens_per_s_per_user=60")
+    (plain,) = [row for row in found.best() if not row.depth]
+    assert found.chosen.drafters
+    assert plain.standing.startswith("misses")
+    lines = dict(line.split(": ", 1) for line in found.lines)
+    assert "up to a link of" in lines["a drafter elsewhere pays"]
+    assert lines["turns"].startswith("a goal is missed if acceptance of llama-3.2-1b is lower by 0.")
 
 
 @pytest.mark.parametrize("tokens_per_s", [400, 640])
