@@ -243,10 +243,8 @@ def _written(
     out: Path, paths: Sequence[Path], kind: str, recording: Recording, depth: int, stated: Times | None, draft: str
 ) -> Imported:
     """Write the scenario and the files beside it, and read it back."""
-    counts, load = (
-        recording.counts,
-        recording.load and with_held(with_inferred(with_again(recording.load, draft))),
-    )
+    counts, load = recording.counts, recording.load
+    load = load and with_held(with_inferred(with_again(load, draft)))
     load = within(load, stated[0] if stated else "", depth) if load else load
     notes = tuple(note for part in (counts, recording, load) if part for note in part.notes)
     if load is not None and load.unpredictable:

@@ -48,7 +48,7 @@ def with_inferred(load: Load) -> Load:
         return load
     prompt, new = (spread.mean if spread else 0.0 for spread in (load.prompt_tokens, load.new_tokens))
     room, share, says = load.kv_tokens or math.inf, load.kv_share or 0.0, ""
-    is_full, limits, seqs = running * (prompt + new) >= ROOM * room, dict[str, int](), math.ceil(running)
+    is_full, limits, seqs = running * (prompt + new) >= ROOM * room, dict[str, int](), round(running)
     if share < FULL and not is_full:
         limits, says = {"max_num_seqs": seqs}, f"max_num_seqs = {seqs} is inferred: "
     elif share >= FULL and not load.kv_tokens and prompt + new:
@@ -235,7 +235,7 @@ def served(made: Scenario, load: Load, engine: str, server: Server | None, trace
     Drafts are made on the target's device, or there are none; settings are those that are recorded.
 
     - `made`: with the lengths of single requests, where the record has them.
-    - `engine`: a shipped one, which has the scheduler. `server`: of estimated times, whose devices have vLLM's limits
+    - `engine`: a shipped one, which has the scheduler. `server`: of estimated times; its devices have vLLM's limits
       where the record has none. `trace`: file of arrivals, or empty.
     """
     replace = msgspec.structs.replace

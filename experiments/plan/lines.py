@@ -63,10 +63,8 @@ def _fleet(search: Simulations, rows: Sequence[Row]) -> Iterator[str]:
     aims = {"hour": "least cost an hour, then least time", "token": "least cost a token", "time": "least time"}
     why = aims[question.aim]
     why += ", of those that meet the goals" if question.goals else ""
-    also = "" if best == search.fastest else "; of those within 1% the smallest: fewest devices, then "
-    also += (
-        "" if not also else "the depth as now" if best.depth == (best.candidate.present or None) else "shortest depth"
-    )
+    then = "the depth as now" if best.depth == (best.candidate.present or None) else "shortest depth"
+    also = "" if best == search.fastest else f"; of those within 1% the smallest: fewest devices, then {then}"
     level = [other.fleet for other in rows[1:] if other.standing == "level"]
     also += f"; level within chance: {'; '.join(level)}" if level else ""
     also += unstated([made.candidate for made in search.best if made == best or search.standing(made) == "level"])

@@ -15,7 +15,7 @@ Record = Any  # a record of `layout.py`
 # reasons for which a loop returns
 OVER, ROWS, RATIOS, LENGTHS, PLACES, WAYS, BLOCKS = 0, 1, 2, 3, 4, 5, 6
 
-# events of: an arrival, a station, a direction of a link, a station, a stream whose next request comes (or a turn)
+# events of: an arrival, a station, a direction of a link, a station, the stream of a next request (or turn)
 JOINS, STEP_ENDS, ARRIVES, GOES_ON, COMES = 0, 1, 2, 3, 4
 
 # events of rows, and kinds of steps; `table.py` has their names

@@ -127,10 +127,10 @@ def _by_targets(answer: "Plan") -> list[tuple[str, ...]]:
 def _print_methods(answer: "Plan", source: str) -> None:
     names = list(dict.fromkeys(row.method for row in answer.best()))
     cells = {(row.method, row.load): row for row in reversed(answer.best())}
-    whose, p99 = ("the fleet", ", its P99") if "/s" in answer.loads[0] else ("a target", "")
+    of, p99 = ("the fleet", ", its P99") if "/s" in answer.loads[0] else ("a target", "")
     columns = [load.removesuffix(" at each target") for load in answer.loads]
     for title, heading, text in (
-        (source, f"tokens/s of {whose} (mean TPOT, TTFT{p99} in ms; depth)", _text),
+        (source, f"tokens/s of {of} (mean TPOT, TTFT{p99} in ms; depth)", _text),
         ("", "cost of 10^6 tokens", lambda row: f"{number(row.per_million, 3)} ({row.standing})"),
         ("", "KV cache that they need", lambda row: "no limit" if row.kv_share is None else f"{row.kv_share:.0%}"),
     ):
