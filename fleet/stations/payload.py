@@ -17,16 +17,8 @@ TOKEN_BYTES = 4
 PROBABILITY_BYTES = HIDDEN_BYTES = 2
 RULE_BYTES = 1
 
-_encoder = msgspec.msgpack.Encoder()
-
-
-def encode(message: Message) -> bytes:
-    """Return the envelope of a message."""
-    return _encoder.encode(message)
-
-
 ENVELOPE_BYTES = {
-    kind: len(encode(example))
+    kind: len(msgspec.msgpack.encode(example))
     for kind, example in ((Draft, Draft(1, 100, 100, 1000, 5)), (DraftRequest, DraftRequest(1, 100, 100, 1000)))
 }
 
@@ -50,7 +42,7 @@ def payload_bytes(
     if type(message) is DraftRequest:
         tokens = message.base if message.opening else 1
         return ENVELOPE_BYTES[DraftRequest] + tokens * TOKEN_BYTES + round(hidden_numbers * HIDDEN_BYTES)
-    return len(encode(message))
+    return len(msgspec.msgpack.encode(message))
 
 
 def sizes_of(fleet: Fleet) -> Callable[[Message, float], int]:

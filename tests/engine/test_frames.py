@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.msgpack import encode
 
 from specfleet.engine.net.content import DRAWN, NOTHING, Content
 from specfleet.engine.net.frames import HEADER, VERSION, FrameError, pack, parse, payload_of
 from specfleet.engine.net.handshake import Alive, Bye, Denied, Hello, Unknown, Welcome
 from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave, Refusal, View
-from specfleet.fleet.stations.payload import TOKEN_BYTES, encode
+from specfleet.fleet.stations.payload import TOKEN_BYTES
 from specfleet.fleet.stations.session import ERA, INCARNATION
 
 numbers = st.integers(0, 1 << 30)

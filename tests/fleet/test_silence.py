@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.msgpack import encode
 
 from specfleet.fleet.policies.admit import AtMost
 from specfleet.fleet.policies.allocate import FixedShare
@@ -29,7 +30,6 @@ from specfleet.fleet.stations.messages import (
     StepDone,
     View,
 )
-from specfleet.fleet.stations.payload import encode
 from specfleet.fleet.stations.session import ERA, INCARNATION, era_of, new_era
 from specfleet.fleet.stations.station import Station
 from specfleet.fleet.stations.verifier import VerifierStation
