@@ -20,7 +20,7 @@ from msgspec import Meta
 
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import write_file
-from specfleet.fleet.inputs.parquet import read_table
+from specfleet.fleet.inputs.parquet import read_table, schema_of
 from specfleet.fleet.inputs.text import reason
 from specfleet.fleet.policies.outcome import Token
 
@@ -43,9 +43,8 @@ class SignalRow(NamedTuple):
     entropy: float
 
 
-_STORED = {int: pa.int64(), float: pa.float64()}
 MAX_NATS = 1e6  # a smaller ratio than exp(-1e6) cannot occur
-SCHEMA = pa.schema([(name, _STORED[kind]) for name, kind in SignalRow.__annotations__.items()])
+SCHEMA = schema_of(SignalRow)
 
 Unit = Annotated[float, Meta(gt=0, lt=1)]
 STAY = 0.95  # probability that a region of synthetic signals continues for another token

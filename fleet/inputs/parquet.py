@@ -1,7 +1,8 @@
-"""Reads a user's Parquet file against a schema."""
+"""Schemas of tables, and a user's Parquet file against one."""
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,6 +12,15 @@ from specfleet.fleet.errors import InputError, OtherFormatError
 from specfleet.fleet.inputs.text import named, reason
 
 MAX_ROWS = 10**8  # rows of a file: about as many gigabytes as a large host's memory
+
+
+def schema_of(row: type[tuple[Any, ...]]) -> pa.Schema:
+    """Return the columns of a named tuple of numbers, words, booleans and lists of numbers."""
+    stored = {
+        float: pa.float64(), str: pa.string(), int: pa.int64(), bool: pa.bool_(),
+        tuple[float, ...]: pa.list_(pa.float64()), tuple[int, ...]: pa.list_(pa.int64()),
+    }  # fmt: skip
+    return pa.schema([(name, stored[kind]) for name, kind in row.__annotations__.items()])
 
 
 def read_table(path: Path, schema: pa.Schema, what: str = "", lists: Sequence[str] = ()) -> pa.Table:

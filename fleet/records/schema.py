@@ -1,8 +1,8 @@
 """The event table's columns and units: a row for each received event and each started step; samples of devices."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import pyarrow as pa
+from specfleet.fleet.inputs.parquet import schema_of
 
 UNKNOWN = float("nan")
 
@@ -98,15 +98,6 @@ class PowerSample(NamedTuple):
     memory_bytes: float = UNKNOWN
     energy_j: float = UNKNOWN
     utilisation: float = UNKNOWN
-
-
-def schema_of(row: type[tuple[Any, ...]]) -> pa.Schema:
-    """Return the columns of a named tuple of numbers, words, booleans and lists of numbers."""
-    stored = {
-        float: pa.float64(), str: pa.string(), int: pa.int64(), bool: pa.bool_(),
-        tuple[float, ...]: pa.list_(pa.float64()), tuple[int, ...]: pa.list_(pa.int64()),
-    }  # fmt: skip
-    return pa.schema([(name, stored[kind]) for name, kind in row.__annotations__.items()])
 
 
 SCHEMA, SAMPLES = schema_of(Row), schema_of(PowerSample)
