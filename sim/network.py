@@ -14,8 +14,7 @@ from specfleet.fleet.policies.outcome import Outcome
 from specfleet.fleet.records.playback import Playback
 from specfleet.fleet.records.recorder import Log, RecordedStation
 from specfleet.fleet.scenario.faults import Change, LinkFaults, moments
-from specfleet.fleet.scenario.links import linked_pairs, ways_of
-from specfleet.fleet.scenario.names import verifier_name
+from specfleet.fleet.scenario.links import link_faults, linked_pairs, ways_of
 from specfleet.fleet.scenario.resolved import Fleet, ResolvedDevice
 from specfleet.fleet.scenario.workload import Request, streams_of
 from specfleet.fleet.stations import build, messages
@@ -119,11 +118,7 @@ class Network:
         return Wire(self.env, server, way_s, faults, self.ways_s)
 
     def _link_faults(self, target: int, drafter: int, way: Literal["down", "up"]) -> LinkFaults | None:
-        """Return the faults of one direction of a link. A separate generator keeps all other draws as they are."""
-        if not self.fleet.faults:
-            return None
-        rng = np.random.default_rng([self.fleet.seed, 3, target, drafter, way == "up"])
-        return LinkFaults(self.fleet.faults, self.fleet.drafter_name(drafter), verifier_name(target), rng)
+        return link_faults(self.fleet, target, drafter, way) if self.fleet.faults else None
 
     def _drafter(self, drafter: int, rng: np.random.Generator) -> Server:
         station, times = build.drafter_station(self.fleet, drafter), self.fleet.drafter_times(drafter)

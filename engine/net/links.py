@@ -9,14 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
-import numpy as np
 
 from specfleet.engine.net.actions import Action, Deliver, Send
 from specfleet.engine.net.frames import payload_of, stamped
 from specfleet.fleet.acceptance.sources import sources_of
 from specfleet.fleet.scenario.faults import LinkFault, LinkFaults, Way
-from specfleet.fleet.scenario.links import Pair, holds_links, linked_pairs, ways_of
-from specfleet.fleet.scenario.names import verifier_name
+from specfleet.fleet.scenario.links import Pair, holds_links, link_faults, linked_pairs, ways_of
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.workload import streams_of
 from specfleet.fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, Routed, View
@@ -124,12 +122,9 @@ class LossyLinks:
             yield arrives_s + self.zero_s
 
     def _of(self, target: int, way: Way) -> LinkFaults:
-        faults = self.faults.get((target, way))
-        if faults is None:
-            seed = [self.fleet.seed, 3, target, self.drafter, way == "up", *([self.life] if self.life else [])]
-            name, rng = self.fleet.drafter_name(self.drafter), np.random.default_rng(seed)
-            faults = self.faults[target, way] = LinkFaults(self.fleet.faults, name, verifier_name(target), rng)
-        return faults
+        if (target, way) not in self.faults:
+            self.faults[target, way] = link_faults(self.fleet, target, self.drafter, way, self.life)
+        return self.faults[target, way]
 
 
 def lossy_links(fleet: Fleet, drafter: int, life: int = 0) -> LossyLinks | None:

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from specfleet.fleet.scenario.faults import LinkFaults, Way
+from specfleet.fleet.scenario.names import verifier_name
 from specfleet.fleet.scenario.resolved import Fleet
 
 Pair = tuple[int, int]
@@ -29,6 +31,12 @@ def linked_pairs(fleet: Fleet, tags: Iterable[int]) -> list[Pair]:
 def ways_of(pairs: list[Pair], links: np.random.Generator) -> dict[Pair, Ways]:
     """Return the sources of every link, the same in both worlds, from that of all links."""
     return {pair: Ways(*source.spawn(2)) for pair, source in zip(pairs, links.spawn(len(pairs)), strict=True)}
+
+
+def link_faults(fleet: Fleet, target: int, drafter: int, way: Way, life: int = 0) -> LinkFaults:
+    """Return the faults of one way of a link, the same in both worlds in the first life of a drafter's process."""
+    rng = np.random.default_rng([fleet.seed, 3, target, drafter, way == "up", *([life] if life else [])])
+    return LinkFaults(fleet.faults, fleet.drafter_name(drafter), verifier_name(target), rng)
 
 
 def holds_links(fleet: Fleet) -> bool:
