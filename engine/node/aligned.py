@@ -11,7 +11,7 @@ import torch
 from specfleet.engine.decoding.grow import Drafts
 from specfleet.engine.decoding.verify import Target
 from specfleet.engine.node.build import AnyDrafter, Streams
-from specfleet.engine.node.executors import Watch, note_signals, with_signals
+from specfleet.engine.node.executors import Watch, note_signals
 from specfleet.engine.node.serving import ServingExecutor
 from specfleet.fleet.policies.aligned import AlignedRule
 from specfleet.fleet.policies.outcome import Outcome
@@ -104,5 +104,5 @@ class AlignedExecutor(ServingExecutor):
             if tag in self.texts:  # else a finished row that stays
                 self.texts[tag].verdict = verdict
                 note_signals(self.recorded, self.texts[tag].join, len(self.target.committed(tag)), verdict)
-                outcomes[tag] = with_signals(Outcome(verdict.accepted), verdict.signals)
+                outcomes[tag] = Outcome(verdict.accepted).with_signals(verdict.signals)
         return tuple([outcomes[tag] for tag in tags])

@@ -203,7 +203,7 @@ class VerifyExecutor(Executor):
             self._committed(tag, verdict)
         return tuple(
             [
-                Outcome() if tag not in taken else with_signals(Outcome(verdicts[tag].accepted), verdicts[tag].signals)
+                Outcome() if tag not in taken else Outcome(verdicts[tag].accepted).with_signals(verdicts[tag].signals)
                 for tag in kinds
             ]
         )
@@ -308,15 +308,6 @@ class VerifyExecutor(Executor):
             self.streams.said[tag] = whole
         self.target.release(tag)
         self.pending.forget(tag)
-
-
-def with_signals(outcome: Outcome, tokens: Sequence[Token]) -> Outcome:
-    """Return the outcome of a verification with its tokens' signals."""
-    if not tokens:
-        return outcome
-    ratio = sum(token.ratio for token in tokens) / len(tokens)
-    klds = tuple(token.kld for token in tokens)
-    return Outcome(outcome.accepted, outcome.matches, outcome.drafted, ratio, klds)
 
 
 def note_signals(recorded: dict[int, list[Token]], join: Join, committed: int, verdict: Verdict) -> None:

@@ -95,11 +95,7 @@ class TokenSampler:
             return Outcome()
         tokens, passes = zip(*[self.at(tag, base + place) for place in range(drafted)], strict=True)
         accepted = next((place for place, passed in enumerate(passes) if not passed), drafted)
-        return Outcome(
-            accepted,
-            ratio=sum(token.ratio for token in tokens) / drafted,
-            klds=tuple(token.kld for token in tokens),
-        )
+        return Outcome(accepted).with_signals(tokens)
 
     def _tokens(self, tag: int, rng: np.random.Generator) -> Iterator[Token]:
         match self.model:

@@ -1,5 +1,6 @@
 """The result of a step for one session, and the signals of a drafted token, for policies, models and messages."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -32,3 +33,10 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     klds: tuple[float, ...] = ()
     entropies: tuple[float, ...] = ()
     found: bool = False
+
+    def with_signals(self, tokens: Sequence[Token]) -> "Outcome":
+        """Return the outcome of a verification with the signals of these draft tokens, if there are any."""
+        if not tokens:
+            return self
+        ratio = sum(token.ratio for token in tokens) / len(tokens)
+        return msgspec.structs.replace(self, ratio=ratio, klds=tuple([token.kld for token in tokens]))
