@@ -22,7 +22,7 @@ from specfleet.fleet.errors import InputError
 ZAP_DOMAIN = "specfleet"
 REREAD_S = 1.0  # least time between two readings of the folder of allowed keys
 MAX_STRANGERS = 128  # connections on TCP without a message; the oldest is closed for a newer one
-_FAILED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+UNANSWERED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 
 
 class AllowedKeys:
@@ -82,7 +82,7 @@ class ConnectionMonitor:
             server.curve_secretkey = keys.secret
             server.set(zmq.ZAP_DOMAIN, ZAP_DOMAIN.encode())
             server.set(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without an answer no peer is admitted
-        self.events = server.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | _FAILED)
+        self.events = server.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | UNANSWERED)
 
     @property
     def counts(self) -> Counter[str]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from specfleet.engine.net.access import ConnectionMonitor
+from specfleet.engine.net.access import UNANSWERED, ConnectionMonitor
 from specfleet.engine.net.actions import NO_PEER, SERVER_PORT, ReceivedFrame, Send
 from specfleet.engine.net.addresses import FREE, TCP, check_address, prepared, remove, shown
 from specfleet.engine.net.clock import now_s
@@ -26,7 +26,6 @@ HEARTBEAT_MS, SILENCE_MS = 1000, 3000
 RECONNECT_MS = 100  # between two attempts to connect
 LINGER_MS = 500
 REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH
-UNANSWERED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 RECONNECT_S = 2.0  # a client that could not send for so long gets a new socket
 
 
