@@ -137,7 +137,7 @@ class Eagle3Head(_Head):
     def own_logits(self, outputs: torch.Tensor) -> torch.Tensor:
         """Return logits (..., vocabulary) of outputs (..., hidden): minus infinity for tokens that it cannot draft."""
         assert self.lm_head is not None  # a head without one has the target's
-        logits = self.lm_head(norm(outputs, self.norm.weight, self.config.rms_norm_eps))
+        logits = self.lm_head(norm(outputs, self.norm.weight, self.norm.variance_epsilon))
         if self.token_ids is None:
             return logits
         everything = logits.new_full((*logits.shape[:-1], self.config.vocab_size), -torch.inf)
@@ -238,8 +238,10 @@ class EagleDrafter(Drafter):
         self, tags: Sequence[int], tokens: torch.Tensor, counts: Sequence[int], nodes: Nodes | None = None
     ) -> torch.Tensor:
         """Feed pairs that are now known, or nodes with the outputs of those above them."""
-        if nodes is None or nodes.above is None:
+        if nodes is None:
             states = torch.cat([self.features[tag][-count:] for tag, count in zip(tags, counts, strict=True)])
+        elif nodes.above is None:
+            states = self.outputs
         else:
             outputs = self.outputs.view(len(tags), -1, self.outputs.shape[-1])
             parents = nodes.above.expand(len(tags), -1)[:, :, None].expand(-1, -1, outputs.shape[-1])

@@ -223,7 +223,7 @@ class Target(Rows):
         streams, tree = [self.streams[tag] for tag in tags], drafts.tree
         samplings, n = [stream.sampling for stream in streams], tree.nodes
         best, choices = logits.max(-1)  # (B, n + 1): the largest is a number if all are, except for minus infinity
-        looked_at = torch.cat([~best.isfinite(), tokens], 1)
+        looked_at = torch.cat([best - best != 0, tokens], 1)
         greedy = all(sampling.temperature == 0 for sampling in samplings)
         if greedy:
             said = [choices, tree.parents.expand(len(tokens), -1)]
