@@ -1,11 +1,11 @@
-"""Step times of real model shapes with random weights on this device, beside the memory limit and the estimate.
+"""Times of steps of real model shapes, and of a head's drafts, with random weights, beside memory limit and estimate.
 
 Caches are not filled by prompts: attention reads as many bytes whatever they hold. Each point is written as it comes,
 and a rerun on the same device goes on after them. `--estimate DEVICE ...` measures nothing and prints what is expected.
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PretrainedConfig
 from bench.harness import Aim, Options, Report, Row
 from specfleet.calibration.loops import stretched
 from specfleet.engine.decoding.cache import shape_of
+from specfleet.engine.decoding.eagle import Eagle3Head, EagleDrafter
 from specfleet.engine.decoding.grow import Drafts, no_drafts
 from specfleet.engine.decoding.models import PRECISIONS, CausalLM
 from specfleet.engine.decoding.pages import find_fault, reads_pages
@@ -33,12 +34,13 @@ from specfleet.fleet.hardware.profile import estimated_profile, placed_of
 from specfleet.fleet.hardware.shipped import device_of
 from specfleet.fleet.inputs.text import parse_json, read_lines
 
-MODELS = ("llama-3.2-1b", "llama-3.1-8b", "qwen3-14b")
+HEADS = {"eagle3-llama-3.1-8b": "llama-3.1-8b"}  # by what estimates need: their target
+MODELS = ("llama-3.2-1b", "llama-3.1-8b", *HEADS, "qwen3-14b")
 TOKENS, ROWS, CONTEXTS = (1, 3, 6), (1, 4, 16, 64), (256, 2048, 8192)
 PROMPTS = (512, 2048)
 REPEATS, COLD = 8, 3  # a shape is captured as a CUDA graph at its second pass
 FREE = 0.9  # share of free memory that a cache may take
-WITHIN = 1.25  # of the memory limit, for one row of few tokens
+WITHIN, DRAFT_WITHIN = 1.25, 1.5  # of the memory limit, for one row: of few tokens, of a head
 WAYS = ("pages", "masks")  # of attention; the first one that the device has is the engine's
 COLUMNS = ("step", "tokens", "rows", "context", "ms", "from", "to", "no room")
 KEYS = ("device", "torch", "model", "precision", "tiny", "attention", "step", "tokens", "rows", "context")
@@ -69,7 +71,7 @@ def study(options: argparse.Namespace) -> Report:
         return Report(
             {
                 "estimated, ms": [
-                    expected(model, point, options.estimate) for model in options.models for point in grid(False)
+                    expected(model, point, options.estimate) for model in options.models for point in grid(model, False)
                 ]
             }
         )
@@ -86,15 +88,17 @@ def study(options: argparse.Namespace) -> Report:
         }  # fmt: skip
         rows = list(measured(name, place, options, kept, about))
         title = f"{name} on {device}, {options.precision}"
-        tables[title] = [beside(row, card) for row in rows]
-        if ratios := quicker(rows):
-            tables[f"{title}: times by pages over times by masks"] = ratios
+        by_masks = {point_of(row): row.get("ms") for row in rows if row["attention"] == "masks"}
+        tables[title] = [beside(row, card, by_masks) for row in rows]
     return Report(tables, list(aims_of(tables)))
 
 
-def grid(tiny: bool) -> Iterator[Point]:
-    """Yield verifications, of which one fed token is plain decoding, and prefills."""
+def grid(name: str, tiny: bool) -> Iterator[Point]:
+    """Yield verifications, of which one fed token is plain decoding, and prefills; drafts of a head."""
     tokens, rows, contexts, prompts = ((1, 3), (1, 2), (64,), (32,)) if tiny else (TOKENS, ROWS, CONTEXTS, PROMPTS)
+    if name in HEADS:
+        yield from (Point("draft", tokens[-1], count, context) for context in contexts[:2] for count in rows)
+        return
     for context, count, fed in product(contexts, rows, tokens):
         yield Point("verify" if fed > 1 else "decode", fed, count, context)
     for prompt in prompts:
@@ -103,13 +107,13 @@ def grid(tiny: bool) -> Iterator[Point]:
 
 def measured(name: str, place: torch.device, options: argparse.Namespace, kept: "Kept", about: Row) -> Iterator[Row]:
     """Yield the points of a model's grid: kept ones, and others measured; the model is loaded for the first of them."""
-    model: CausalLM | None = None
+    model: CausalLM | EagleDrafter | None = None
     dtype = PRECISIONS[options.precision]
     size = shape_of(config_of(name, options.tiny)).size
     ways = WAYS if reads_pages(place, dtype, size) else WAYS[1:]
     if place.type == "cuda" and len(ways) < len(WAYS):
         remark(f"{name}: no attention by pages: {find_fault(place, dtype, size)}")
-    for point, attention in product(grid(options.tiny), ways):
+    for point, attention in product(grid(name, options.tiny), ways):
         key = about | {"attention": attention} | msgspec.structs.asdict(point)
         row = kept.find(key)
         if row is None:
@@ -148,33 +152,47 @@ def config_of(name: str, tiny: bool) -> PretrainedConfig:
     sizes: dict[str, Any] = {**shipped_models()[name], "pad_token_id": None, "eos_token_id": None, "bos_token_id": None}
     if tiny:
         sizes |= {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96, "vocab_size": 128}
-        sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+        sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "draft_vocab_size": 64}
+    if name in HEADS:
+        sizes["model_type"] = "llama"
     return CONFIG_MAPPING[sizes["model_type"]](
         **{key: size for key, size in sizes.items() if key not in ("source", "parameters")}
     )
 
 
-def random_model(name: str, place: torch.device, dtype: torch.dtype, tiny: bool) -> CausalLM:
-    """Return a model of a shipped shape with random weights."""
+def random_model(name: str, place: torch.device, dtype: torch.dtype, tiny: bool) -> CausalLM | EagleDrafter:
+    """Return a model of a shipped shape with random weights; a head beside a target of one layer."""
+    config = config_of(name, tiny)
     with place:
-        return CausalLM(AutoModelForCausalLM.from_config(config_of(name, tiny), dtype=dtype))
+        model = CausalLM(AutoModelForCausalLM.from_config(config, dtype=dtype))
+        if name not in HEADS:
+            return model
+        head = Eagle3Head(
+            config, (0, 0, 0), config.hidden_size, config.draft_vocab_size, model.model.get_input_embeddings()
+        )
+        head.token_ids = torch.arange(config.draft_vocab_size)
+    return EagleDrafter(head.to(dtype), model)
 
 
-def step_ms(model: CausalLM, point: Point, pages: bool) -> Row:
+def step_ms(model: CausalLM | EagleDrafter, point: Point, pages: bool) -> Row:
     """Return the median and the quartiles of a step in milliseconds; a reason where the device has no room.
 
     - `pages`: whether attention reads pages; else it has masks.
     """
     longest = point.context + (REPEATS + COLD + 1) * point.tokens + 1
+    head, model = (model.head, model.model) if isinstance(model, EagleDrafter) else (None, model)
     shape = model.shape
     need = 2 * shape.layers * shape.heads * shape.size * point.rows * longest * model.dtype.itemsize
     if model.device.type == "cuda":
         torch.cuda.empty_cache()  # the caches of points before count as used
         if need > FREE * free_bytes(model.device):
             return {"no room": f"{need / 1e9:.1f} GB of cache"}
-    target = Target(model, cache=model.new_cache(point.rows, longest))
-    target.cache.pages = pages
-    times_s = list(prefills_s(target, point) if point.step == "prefill" else steps_s(target, point))
+    cache = model.new_cache(point.rows, longest)
+    cache.pages = pages
+    if head is not None:
+        times_s = drafts_s(EagleDrafter(head, model, cache=cache), point)
+    else:
+        times_s = (prefills_s if point.step == "prefill" else steps_s)(Target(model, cache=cache), point)
     low, middle, high = (1000 * float(np.quantile(times_s, level)) for level in (0.25, 0.5, 0.75))
     return {"ms": middle, "from": low, "to": high}
 
@@ -201,6 +219,17 @@ def prefills_s(target: Target, point: Point) -> list[float]:
     return [timed(once, target.model.device)[1] for _ in range(COLD + REPEATS)][COLD:]
 
 
+def drafts_s(drafter: EagleDrafter, point: Point) -> list[float]:
+    """Return the seconds of drafts, a pass a token, on rows with a context that was never computed."""
+    tags = list(range(point.rows))
+    for tag in tags:
+        drafter.open(tag, stretched([1, 2, 3], point.context + 2))
+        drafter.cache.lengths[tag] = point.context  # pairs: the last one is fed again in each draft
+        drafter.features[tag] = drafter.head.embed_tokens.weight[:1]
+    depths = [point.tokens] * point.rows
+    return [timed(lambda: drafter.draft(tags, depths), drafter.device)[1] for _ in range(COLD + REPEATS)][COLD:]
+
+
 def card_of(device: str) -> str:
     """Return the shipped device of a name such as "NVIDIA H100 80GB HBM3"; empty for none."""
     words = device.lower().replace("-", " ").split()
@@ -219,30 +248,41 @@ def expected(model: str, point: Point, cards: Sequence[str]) -> Row:
 
 def estimated_ms(model: str, point: Point, card: str) -> float | None:
     """Return the estimated time of a point in milliseconds; None where the weights have no room."""
+    head = placed_of(f"{model}@{card}") if model in HEADS else None
     try:
-        profile = estimated_profile(placed_of(f"{model}@{card}"))
+        profile = estimated_profile(placed_of(f"{HEADS.get(model, model)}@{card}"), head)
     except InputError:
         device_of(card)  # it may be the card that is unknown
         return None
-    law = profile.verify_prefill if point.step == "prefill" else profile.verify
+    law = {"prefill": profile.verify_prefill, "draft": profile.draft}.get(point.step, profile.verify)
     return 1000 * law.mean_s(point.tokens, point.context, point.rows, point.tokens * (point.rows - 1))
 
 
 def limit_ms(model: str, point: Point, card: str) -> float:
-    """Return the milliseconds of reading all weights but the embedding, and the caches, at the stated bandwidth."""
-    placed = placed_of(f"{model}@{card}")
+    """Return the milliseconds of reading caches and weights at the stated bandwidth, once a step or a pass of a head.
+
+    The weights are without the embedding, and without a head's `fc`, which reads the target's states.
+    """
+    placed, passes = placed_of(f"{model}@{card}"), point.tokens if model in HEADS else 1
     shape = placed.shape
-    embedding_bytes = 0 if shape.tied else 2 * shape.hidden * shape.vocabulary
-    read_bytes = placed.weights_bytes - embedding_bytes + point.rows * point.context * shape.cache_bytes_per_token()
-    return 1000 * read_bytes / placed.device.bandwidth_bytes_per_s.value
+    unread = shape.fused_inputs or (0 if shape.tied else shape.vocabulary)
+    read_bytes = placed.weights_bytes - 2 * shape.hidden * unread
+    read_bytes += point.rows * point.context * shape.cache_bytes_per_token()
+    return 1000 * passes * read_bytes / placed.device.bandwidth_bytes_per_s.value
 
 
-def beside(row: Row, card: str) -> Row:
-    """Return a measured row beside its limit and its estimate, where the device ships."""
-    shown = {name: row[name] for name in ("attention", *COLUMNS) if name in row}
+def point_of(row: Row) -> Point:
+    """Return the point of a measured row."""
+    return Point(row["step"], row["tokens"], row["rows"], row["context"])
+
+
+def beside(row: Row, card: str, by_masks: Mapping[Point, float | None]) -> Row:
+    """Return a measured row beside its time by masks, and beside limit and estimate where the device ships."""
+    shown, point = {name: row[name] for name in ("attention", *COLUMNS) if name in row}, point_of(row)
+    if row["attention"] == "pages" and "ms" in row and (masks := by_masks.get(point)):
+        shown |= {"over masks": row["ms"] / masks}
     if not card or "ms" not in row:
         return shown
-    point = Point(row["step"], row["tokens"], row["rows"], row["context"])
     limit, estimate = limit_ms(row["model"], point, card), estimated_ms(row["model"], point, card)
     shown |= {"limit, ms": limit, "over limit": row["ms"] / limit}
     return (
@@ -250,22 +290,8 @@ def beside(row: Row, card: str) -> Row:
     )
 
 
-def quicker(rows: Sequence[Row]) -> list[Row]:
-    """Return the quartiles of times by pages over those by masks, for each step; nothing where one way was measured."""
-    found: dict[str, list[float]] = {}
-    by_point = {tuple(row[name] for name in ("attention", *COLUMNS[:4])): row["ms"] for row in rows if "ms" in row}
-    for (attention, *point), ms in by_point.items():
-        if attention == "pages" and (masks := by_point.get(("masks", *point))):
-            found.setdefault(point[0], []).append(ms / masks)
-    return [
-        {"step": step, "points": len(each)}
-        | dict(zip(("from", "median", "to"), np.quantile(each, (0.25, 0.5, 0.75)).tolist(), strict=True))
-        for step, each in found.items()
-    ]
-
-
 def aims_of(tables: dict[str, list[Row]]) -> Iterator[Aim]:
-    """Yield the bound of each model: verification of one row against the memory limit."""
+    """Yield the bound of each model: verification of one row, or a head's draft, against the memory limit."""
     for title, rows in tables.items():
         ratios = [
             row["over limit"]
@@ -276,4 +302,8 @@ def aims_of(tables: dict[str, list[Row]]) -> Iterator[Aim]:
             and row["attention"] == rows[0]["attention"]
         ]
         if ratios:
-            yield Aim(f"{title}: one row over the memory limit, worst", max(ratios), WITHIN)
+            yield Aim(
+                f"{title}: one row over the memory limit, worst",
+                max(ratios),
+                DRAFT_WITHIN if rows[0]["step"] == "draft" else WITHIN,
+            )

@@ -24,6 +24,8 @@ from specfleet.fleet.errors import InputError
 from specfleet.fleet.files import write_file
 from tests.helpers.varlen import reading_pages, varlen_reference
 
+HEAD = "eagle3-llama-3.1-8b"
+
 
 def options(module: object, *words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
@@ -32,8 +34,8 @@ def options(module: object, *words: str) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def tiny_steps(folder: Path) -> Report:
-    words = ("--tiny", "--device", "cpu", "--precision", "float32", "--models", "llama-3.2-1b", "--out", str(folder))
+def tiny_steps(folder: Path, model: str = "llama-3.2-1b") -> Report:
+    words = ("--tiny", "--device", "cpu", "--precision", "float32", "--models", model, "--out", str(folder))
     return steps.study(options(steps, *words))
 
 
@@ -56,12 +58,19 @@ def test_steps_go_on_after_the_kept_ones(tmp_path: Path, monkeypatch: pytest.Mon
 def test_both_ways_of_attention_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "reads_pages", lambda *_: True)
     with reading_pages() as fed:
-        rows, ratios = tiny_steps(tmp_path).tables.values()
+        (rows,) = tiny_steps(tmp_path).tables.values()
     assert [row["attention"] for row in rows] == ["pages", "masks"] * 5
     assert fed
     ms = [row["ms"] for row in rows]
-    assert [row["step"] for row in ratios] == ["decode", "verify", "prefill"]
-    assert ratios[-1]["median"] == ms[-2] / ms[-1]
+    assert rows[-2]["over masks"] == ms[-2] / ms[-1]
+
+
+def test_a_draft_of_a_head_reads_it_in_each_pass(tmp_path: Path) -> None:
+    (rows,) = tiny_steps(tmp_path, HEAD).tables.values()
+    assert [(row["step"], row["tokens"], row["rows"]) for row in rows] == [("draft", 3, 1), ("draft", 3, 2)]
+    layer = 4096 * (4096 * 2 * 1.5 + 4096 + 3 * 14336)  # queries, keys and values of two inputs; output; mlp
+    weights_bytes = 2 * (layer + 4096 * 32_000)
+    assert 3.35e9 * limit_ms(HEAD, Point("draft", 6, 1, 0), "h100") == pytest.approx(6 * weights_bytes, rel=1e-3)
 
 
 def test_steps_of_another_device_are_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
