@@ -199,7 +199,7 @@ class EagleDrafter(Drafter):
         for start in range(0, len(tokens), CHUNK):
             part = tokens[start : start + CHUNK]
             self.features[tag] = features[: before + start + len(part)]
-            self._feed([tag], part, [len(part)])
+            self.feed([tag], part, [len(part)])
             self.cache.lengths[tag] += len(part)
         self.features[tag] = features[-CHUNK:]
 
@@ -234,7 +234,7 @@ class EagleDrafter(Drafter):
         return self.model.logits(hidden) if logits is None else logits
 
     @torch.inference_mode()
-    def _feed(
+    def feed(
         self, tags: Sequence[int], tokens: torch.Tensor, counts: Sequence[int], nodes: Nodes | None = None
     ) -> torch.Tensor:
         """Feed pairs that are now known, or nodes with the outputs of those above them."""
@@ -250,13 +250,13 @@ class EagleDrafter(Drafter):
                 positions = max(2 * feed.width, POSITIONS)
                 self.rotary = rotary_table(self.head.rotary_emb, positions, states[:1])
                 if self.graphs is not None:
-                    self.graphs.forget()  # they use the old table
+                    self.graphs.storages.pop(self.cache.storage, None)  # they use the old table
             inputs = self.cache, tokens[begin:end], feed, states[begin:end]
             if self.graphs is None or isinstance(feed, Joined):
                 return self._pass(*inputs)
             return self.graphs.run(self._pass, *inputs)
 
-        return self.cache.fed(tags, counts, nodes, forward, joins=self.graphs is None)
+        return self.cache.fed(tags, counts, nodes, forward, joins=True)
 
     def _pass(self, cache: RowCache, tokens: torch.Tensor, feed: Feed | Joined, states: torch.Tensor) -> torch.Tensor:
         x, read = self.head.entry(tokens, states)

@@ -7,9 +7,8 @@ do the lengths of rows where attention reads pages. Rare shapes stay eager. Resu
 half precision another width or mask may choose another attention kernel, so ties may fall differently.
 
 Bounds: a shape is captured at its second pass over a storage, if the pass has at most `MAX_TOKENS` tokens and is no
-prefill. A node rehearses the usual shapes before its run. A model has at most `MAX_GRAPHS`; all go when it needs more,
-but not within `LASTING` passes. If a device has no memory for another graph, the existing ones stay, and other shapes
-are eager.
+prefill. A node rehearses the usual shapes before its run, and captures no others of that storage. A model has at most
+`MAX_GRAPHS`. With as many, and if a device has no memory for another one, other shapes are eager.
 """
 
 from collections import Counter
@@ -29,9 +28,8 @@ MAX_TOKENS = 256  # of a pass: with more, the kernels take longer than their lau
 LONGEST_CHAIN = 32  # of one row alone: a longer one is part of a prompt, and prompt lengths rarely repeat
 # all share one pool of memory, as large as the largest graph needs; each has its own launches and buffers
 MAX_GRAPHS = 512
-LASTING = 100_000  # passes; as many take minutes, and so many captures seconds
 SIGHTS = 2  # passes of a shape; the last one captures it
-NARROWEST = 64  # places of the smallest bucket
+NARROWEST = 128  # places of the smallest bucket: attention over them takes less than a launch
 
 Pass = Callable[..., torch.Tensor]
 """The forward pass over a cache of N tokens (N,), their feed, and states (N, hidden) if there are any: (N, hidden)."""
@@ -87,7 +85,7 @@ class _Storage:
 
     graphs: dict[Form, _Graph] = field(default_factory=dict)
     sights: Counter[Form] = field(default_factory=Counter)
-    full: bool = False  # the device had no memory for a capture
+    full: bool = False  # no further ones: those of a run are there, or the device had no memory for a capture
 
 
 class Graphs:
@@ -99,27 +97,23 @@ class Graphs:
     def __init__(self, capture: Capture | None = None) -> None:
         self.capture = CudaCapture() if capture is None else capture
         self.storages = WeakTensorKeyDictionary()
-        self.passes = 0  # since all graphs went
 
     def __len__(self) -> int:
         """The number of graphs."""
         return sum(len(stored.graphs) for stored in self.storages.values())
 
     def forget(self) -> None:
-        """Drop all graphs: a tensor that they read has moved, or others are needed."""
-        self.passes = 0
+        """Drop all graphs: a tensor that they read has moved."""
         self.storages.clear()
+
+    def close(self, cache: RowCache) -> None:
+        """Capture no further graphs of a storage."""
+        self.storages.setdefault(cache.storage, _Storage()).full = True
 
     def takes(self, stored: _Storage, form: Form) -> bool:
         """Whether a new form of a storage gets a graph now."""
         stored.sights[form] += 1
-        if stored.full or stored.sights[form] < SIGHTS:
-            return False
-        if len(self) < MAX_GRAPHS:
-            return True
-        if self.passes >= LASTING:
-            self.forget()
-        return False
+        return not stored.full and stored.sights[form] >= SIGHTS and len(self) < MAX_GRAPHS
 
     def run(self, work: Pass, cache: RowCache, tokens: torch.Tensor, feed: Feed, *states: torch.Tensor) -> torch.Tensor:
         """Run the pass `work` (N, hidden), with a graph if there is one or if it is time for one."""
@@ -127,7 +121,6 @@ class Graphs:
         if form is None:
             return work(cache, tokens, feed, *states)
         stored = self.storages.setdefault(cache.storage, _Storage())
-        self.passes += 1
         graph = stored.graphs.get(form)
         if graph is None:
             if not self.takes(stored, form):
@@ -163,7 +156,7 @@ def read_form(cache: RowCache, feed: Feed) -> Form | None:
 
 
 def bucket(width: int) -> int:
-    """Return the next wider bucket: multiples of 64 up to 512, then four for every power of two."""
+    """Return the next wider bucket: multiples of 128 up to 1,024, then four for every power of two."""
     step = max(NARROWEST, 1 << (width - 1).bit_length() >> 3)
     return -(-width // step) * step
 

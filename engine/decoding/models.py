@@ -80,7 +80,7 @@ class CausalLM:
         shape = shape or self.shape
         whole = self.lean and all(layer.window is None for layer in self.layers)
         pages = whole and reads_pages(self.device, self.dtype, shape.size)
-        return SlotCache(shape, self.dtype, self.device, rows, tokens, pages)
+        return SlotCache(shape, self.dtype, self.device, rows, tokens, pages, leads=self.graphs is not None)
 
     def aligned_cache(self, shape: CacheShape | None = None) -> AlignedCache:
         """Return an empty cache of rows with a common end, for the batch rules that need that."""
@@ -107,7 +107,7 @@ class CausalLM:
             counts,
             nodes,
             lambda begin, end, feed: self.forward(cache, tokens[begin:end], feed, taps),
-            joins=self.lean and self.graphs is None,  # runs of rows have graphs of their own
+            joins=self.lean,  # one eager pass: graphs of all runs of rows would be too many
         )
 
     def prefill(self, cache: RowCache, tag: int, tokens: Sequence[int], taps: Sequence[int] = ()) -> torch.Tensor:

@@ -10,6 +10,7 @@ import torch
 from specfleet.engine.decoding.cache import CacheShape, Group, RowCache
 from specfleet.engine.decoding.feed import Feed, Joined, Nodes, make_feed
 from specfleet.engine.decoding.pages import whole_pages
+from specfleet.engine.decoding.placing import placed
 
 ROWS, TOKENS = 1, 512  # capacity at the start, if the need is unknown
 
@@ -23,6 +24,7 @@ class SlotCache(RowCache):
     double, since each growth copies the storage and loses its CUDA graphs.
 
     - `pages`: whether attention reads rows in place, as pages; then a row has a multiple of `PAGE` places.
+    - `leads`: whether rows that share a pass are moved before all others.
     """
 
     joins = True
@@ -35,9 +37,10 @@ class SlotCache(RowCache):
         rows: int = ROWS,
         tokens: int = TOKENS,
         pages: bool = False,
+        leads: bool = False,
     ) -> None:
         super().__init__(shape, dtype, device)
-        self.pages = pages
+        self.pages, self.leads = pages, leads
         self.tags: list[int | None] = []  # by row; None for a hole
         self.holes: list[int] = []
         self.rows: dict[int, int] = {}  # by tag
@@ -88,7 +91,22 @@ class SlotCache(RowCache):
         """Return `tags` in the order of their rows, side by side."""
         if self.holes:
             self.close_up()
+        if self.leads:
+            self.lead(tags)
         return sorted(tags, key=self.rows.__getitem__)
+
+    @torch.inference_mode()
+    def lead(self, tags: Sequence[int]) -> None:
+        """Exchange rows until `tags` come first: those passes have graphs."""
+        late = [tag for tag in tags if self.rows[tag] >= len(tags)]
+        early = [tag for tag in self.tags[: len(tags)] if tag is not None and tag not in tags]
+        moved, rows = [*late, *early], [self.rows[tag] for tag in (*late, *early, *late)]
+        if moved:
+            end = self.tokens_allocated if self.erases else max(self.written[tag] for tag in moved)
+            places, numbers = self.storage[:, :, :, :end], placed(rows, self.device)
+            places.index_copy_(2, numbers[len(late) :], places.index_select(2, numbers[: len(moved)]))
+            for tag, row in zip(moved, rows[len(late) :], strict=True):
+                self.rows[tag], self.tags[row] = row, tag
 
     def runs(self, tags: Sequence[int]) -> list[tuple[int, int]]:
         """Cut `tags` into runs [first, last) that lie side by side."""
