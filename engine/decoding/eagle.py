@@ -171,7 +171,7 @@ class EagleDrafter(Drafter):
         self.head = head
         # The head norms the inputs of its layer.
         self.layers = [replace(fuse_layer(head.decoder_layer), first_norm=None)]
-        self.rotary = Rotary(*torch.empty(2, 0))
+        self.tables = [Rotary(*torch.empty(2, 0))]  # of positions: graphs go on reading older ones
         self.graphs = target.graphs
         self.features: dict[int, torch.Tensor] = {}  # newest ones of each row, up to the last but one token
         self.outputs = torch.empty(0)  # of the head, for the last level of the growing draft: (B * w, hidden)
@@ -246,11 +246,9 @@ class EagleDrafter(Drafter):
             states = outputs.gather(1, parents).flatten(0, 1)
 
         def forward(begin: int, end: int, feed: Feed | Joined) -> torch.Tensor:
-            if len(self.rotary.cosines) < feed.width:
+            if len(self.tables[-1].cosines) < feed.width:
                 positions = max(2 * feed.width, POSITIONS)
-                self.rotary = rotary_table(self.head.rotary_emb, positions, states[:1])
-                if self.graphs is not None:
-                    self.graphs.storages.pop(self.cache.storage, None)  # they use the old table
+                self.tables.append(rotary_table(self.head.rotary_emb, positions, states[:1]))
             inputs = self.cache, tokens[begin:end], feed, states[begin:end]
             if self.graphs is None or isinstance(feed, Joined):
                 return self._pass(*inputs)
@@ -260,4 +258,4 @@ class EagleDrafter(Drafter):
 
     def _pass(self, cache: RowCache, tokens: torch.Tensor, feed: Feed | Joined, states: torch.Tensor) -> torch.Tensor:
         x, read = self.head.entry(tokens, states)
-        return run_layers(self.layers, x, feed, cache, self.rotary, self.head.config, read)
+        return run_layers(self.layers, x, feed, cache, self.tables[-1], self.head.config, read)

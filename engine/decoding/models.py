@@ -63,7 +63,7 @@ class CausalLM:
             body = model.model
             self.layers = [llama.fuse_layer(layer) for layer in body.layers] if layers is None else layers
             self.embed, self.norm = body.embed_tokens, body.norm.weight.data
-            self.rotary = llama.Rotary(*torch.empty(2, 0))
+            self.tables = [llama.Rotary(*torch.empty(2, 0))]  # of positions: graphs go on reading older ones
         else:
             self.body = find_body(model)
             use_slots(model)
@@ -141,11 +141,9 @@ class CausalLM:
             )
             states = [output.hidden_states[layer] for layer in taps]
             return torch.cat([*states, output.last_hidden_state], -1)[0] if taps else output.last_hidden_state[0]
-        if len(self.rotary.cosines) < feed.width:
+        if len(self.tables[-1].cosines) < feed.width:
             positions = max(2 * feed.width, POSITIONS)
-            self.rotary = llama.rotary_table(self.model.model.rotary_emb, positions, self.embed.weight[:1])
-            if self.graphs is not None:
-                self.graphs.forget()  # they use the old table
+            self.tables.append(llama.rotary_table(self.model.model.rotary_emb, positions, self.embed.weight[:1]))
         lean_pass = partial(self._lean_pass, taps=taps)
         if self.graphs is None or isinstance(feed, Joined):
             return lean_pass(cache, tokens, feed)
@@ -167,7 +165,7 @@ class CausalLM:
     ) -> torch.Tensor:
         x = self.embed(tokens)
         tapped = dict.fromkeys(taps, x)
-        x = llama.run_layers(self.layers, x, feed, cache, self.rotary, self.config, tapped=tapped)
+        x = llama.run_layers(self.layers, x, feed, cache, self.tables[-1], self.config, tapped=tapped)
         last = llama.norm(x, self.norm, self.config.rms_norm_eps)
         return torch.cat([*tapped.values(), last], -1) if taps else last
 

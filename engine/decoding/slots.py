@@ -10,7 +10,6 @@ import torch
 from specfleet.engine.decoding.cache import CacheShape, Group, RowCache
 from specfleet.engine.decoding.feed import Feed, Joined, Nodes, make_feed
 from specfleet.engine.decoding.pages import whole_pages
-from specfleet.engine.decoding.placing import placed
 
 ROWS, TOKENS = 1, 512  # capacity at the start, if the need is unknown
 
@@ -73,19 +72,25 @@ class SlotCache(RowCache):
         del self.written[tag]
         super().close(tag)
 
-    @torch.inference_mode()
     def close_up(self) -> None:
-        """Move the last rows into holes, each with a draft whose verification may be pending."""
-        for hole in sorted(self.holes, reverse=True):
-            last = self.tags.pop()
-            if last is not None:  # else it is the hole
-                end = self.written[last]
-                self.storage[:, :, hole, :end] = self.storage[:, :, len(self.tags), :end]
-                if self.erases:
-                    self.storage[:, :, len(self.tags)].zero_()
-                self.tags[hole] = last
-                self.rows[last] = hole
+        """Move the last rows into holes."""
+        self.lead(list(self.rows))
+        del self.tags[len(self.rows) :]
         self.holes.clear()
+
+    @torch.inference_mode()
+    def lead(self, tags: Sequence[int]) -> None:
+        """Bring the rows of `tags` before all others, each with a draft whose verification may be pending."""
+        late = [self.rows[tag] for tag in tags if self.rows[tag] >= len(tags)]
+        free = sorted(set(range(len(tags))) - {self.rows[tag] for tag in tags})
+        for row, other in zip(late, free, strict=True):
+            end = self.tokens_allocated if self.erases else max(self.written.values())
+            here, there = self.storage[:, :, other, :end], self.storage[:, :, row, :end]
+            left = here.clone()
+            here.copy_(there)
+            there.copy_(left)
+            self.tags[row], self.tags[other] = self.tags[other], self.tags[row]
+        self.rows = {tag: row for row, tag in enumerate(self.tags) if tag is not None}
 
     def in_order(self, tags: Sequence[int]) -> list[int]:
         """Return `tags` in the order of their rows, side by side."""
@@ -94,19 +99,6 @@ class SlotCache(RowCache):
         if self.leads:
             self.lead(tags)
         return sorted(tags, key=self.rows.__getitem__)
-
-    @torch.inference_mode()
-    def lead(self, tags: Sequence[int]) -> None:
-        """Exchange rows until `tags` come first: those passes have graphs."""
-        late = [tag for tag in tags if self.rows[tag] >= len(tags)]
-        early = [tag for tag in self.tags[: len(tags)] if tag is not None and tag not in tags]
-        moved, rows = [*late, *early], [self.rows[tag] for tag in (*late, *early, *late)]
-        if moved:
-            end = self.tokens_allocated if self.erases else max(self.written[tag] for tag in moved)
-            places, numbers = self.storage[:, :, :, :end], placed(rows, self.device)
-            places.index_copy_(2, numbers[len(late) :], places.index_select(2, numbers[: len(moved)]))
-            for tag, row in zip(moved, rows[len(late) :], strict=True):
-                self.rows[tag], self.tags[row] = row, tag
 
     def runs(self, tags: Sequence[int]) -> list[tuple[int, int]]:
         """Cut `tags` into runs [first, last) that lie side by side."""

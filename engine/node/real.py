@@ -142,8 +142,7 @@ def executor_of(
 def rehearse(fleet: Fleet, part: AnyDrafter | Target, alone: bool = False) -> None:
     """Capture the graphs of a run's passes before time zero, and none within it; say how long that takes.
 
-    They are at all lengths of a fleet's texts, of each row `alone` or of the first rows: of one or all, two or all but
-    one, and so on. Other shapes stay eager.
+    They are at all lengths of texts, of each row `alone` or of the first row, all, two, all but one, and so on.
     """
     if isinstance(part, LookupDrafter) or part.model.graphs is None or not isinstance(part.cache, SlotCache):
         return
@@ -152,7 +151,8 @@ def rehearse(fleet: Fleet, part: AnyDrafter | Target, alone: bool = False) -> No
     for row in rows:
         cache.open(row)
     if isinstance(part, EagleDrafter):
-        part.features = dict.fromkeys(rows, model.embed.weight[:1].expand(longest, -1))
+        features = torch.zeros(longest, part.head.config.hidden_size, dtype=cache.dtype, device=cache.device)
+        part.features = dict.fromkeys(rows, features)
     feed = partial(model.feed, cache, taps=part.taps) if isinstance(part, Target) else part.feed
     counts = sorted(range(1, len(rows) + 1), key=lambda count: min(count - 1, len(rows) - count))[:READY]
     groups = [[row] for row in rows] if alone else [rows[:count] for count in counts]
@@ -175,16 +175,13 @@ def rehearse(fleet: Fleet, part: AnyDrafter | Target, alone: bool = False) -> No
 
 
 def repeated(fleet: Fleet, part: Drafter | Target, rows: int, is_all: bool) -> list[tuple[int, bool]]:
-    """Return the passes of so many rows that a run repeats: tokens a row, and whether they are a tree's.
-
-    Of several rows but not all, drafts are rarely shorter than the longest, unless a rule or a find says so.
-    """
+    """Return the passes of so many rows that a run repeats: tokens a row, and whether they are a tree's."""
     drafters, rule = fleet.drafters, fleet.verifiers.allocate
     shape, depth = drafters.shape, fleet.verifiers.speculates * min(drafters.depth, fleet.room.longest_draft)
     if isinstance(part, Target):
         passes = [(1 + shape.nodes(level), shape.kind != "chain" and level > 0) for level in range(depth + 1)]
         varies = rows == 1 or is_all or rule or drafters.finds or drafters.first or drafters.stations
-        return passes if varies else passes[-1:]
+        return passes if varies else passes[-1:]  # the longest draft of several rows is rarely short
     # What the cache lacks, with masks of a block; then the levels of a draft but the last one.
     is_block = isinstance(part, BlockDrafter)
     masks, most = is_block * (depth - 1), depth + 1 if is_block or part.reads_hidden else 2

@@ -227,19 +227,29 @@ def test_storage_that_grew_has_no_graphs_yet(model: CausalLM) -> None:
     assert recorder.captured == 2
 
 
-def test_graphs_are_dropped_with_their_table_of_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_longer_table_of_positions_drops_no_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the model's, nor that of a head which shares its graphs; the older tables stay."""
     monkeypatch.setattr(models, "POSITIONS", 64)
-    recorder = Recorder(taped)
-    twins = Twins(tiny(), recorder, 1, 400)
+    large, reads = tiny(), Reads()
+
+    def capture(work: Work) -> Work:
+        with reads:
+            output = work()
+        return lambda: output
+
+    twins = Twins(large, capture, 1, 400)
+    head = EagleDrafter(EagleHead(large.config).double(), large)
+    head.graphs = twins.graphs
+    large.graphs = twins.graphs
     twins.both(lambda cache: cache.open(0))
     for _ in range(3):
-        twins.feed([0], [3], [1])
-    long = TEXT[0, :300].tolist()
-    twins.feed([0], long, [300])
-    assert len(twins.graphs) == 0
-    twins.feed([0], [3], [1])
-    twins.feed([0], [3], [1])
-    assert recorder.captured == 2
+        large.feed(twins.caches[0], [0], torch.tensor([3]), [1])
+    large.feed(twins.caches[0], [0], torch.tensor(TEXT[0, :300]), [300])
+    head.open(0, TEXT[0, :9].tolist())
+    head.read(0, hidden=torch.zeros(8, 48, dtype=torch.double))
+    gc.collect()
+    assert len(twins.graphs) == 1
+    assert not any(storage.expired() for storage in reads.found.values())
 
 
 def test_the_number_of_graphs_stays_bounded(model: CausalLM, monkeypatch: pytest.MonkeyPatch) -> None:

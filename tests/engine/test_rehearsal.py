@@ -86,7 +86,9 @@ def test_a_target_captures_nothing_in_a_run(
 ) -> None:
     """Neither with requests that arrive, whose prompts come in chunks, nor with heads, nor of fewer rows."""
     drafters = {"plain": {"count": 0}}.get(kind, {"place": "target"})
-    tables = texts(tiny, 8 if "arrivals" in load else load["streams"]) | {"verifiers": {"count": 1, "max_num_seqs": 3, "max_num_batched_tokens": 32}}
+    tables = texts(tiny, 8 if "arrivals" in load else load["streams"]) | {
+        "verifiers": {"count": 1, "max_num_seqs": 3, "max_num_batched_tokens": 32}
+    }
     tables["drafters"] = drafters | (drafters_of(tiny, kind) if kind in DRAFTERS else {})
     tables["workload"] |= load
     scenario = pair_scenario(tiny, **tables)
