@@ -28,7 +28,7 @@ from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.feed import Feed, Joined, Nodes
 from specfleet.engine.decoding.grow import Drafts
 from specfleet.engine.decoding.llama import Rotary, fuse_layer, norm, rotary_table, run_layers
-from specfleet.engine.decoding.models import CHUNK, POSITIONS, CausalLM
+from specfleet.engine.decoding.models import CHUNK, CausalLM
 from specfleet.engine.decoding.placing import placed
 from specfleet.engine.decoding.rules import Rule
 from specfleet.fleet.policies.shapes import CHAIN, Shape
@@ -247,8 +247,7 @@ class EagleDrafter(Drafter):
 
         def forward(begin: int, end: int, feed: Feed | Joined) -> torch.Tensor:
             if len(self.tables[-1].cosines) < feed.width:
-                positions = max(2 * feed.width, POSITIONS)
-                self.tables.append(rotary_table(self.head.rotary_emb, positions, states[:1]))
+                self.tables.append(rotary_table(self.head.rotary_emb, feed.width, states[:1]))
             inputs = self.cache, tokens[begin:end], feed, states[begin:end]
             if self.graphs is None or isinstance(feed, Joined):
                 return self._pass(*inputs)

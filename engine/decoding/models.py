@@ -31,7 +31,6 @@ PRECISIONS = {
     "int8": torch.bfloat16,  # of all but the weights of layers, see `quantised.py`
     "int4": torch.bfloat16,
 }
-POSITIONS = 4096  # of the first rotary table; a longer one is made when it is needed
 CHUNK = 512  # prompt tokens a forward pass, so that a long prompt's mask stays small
 
 
@@ -142,8 +141,7 @@ class CausalLM:
             states = [output.hidden_states[layer] for layer in taps]
             return torch.cat([*states, output.last_hidden_state], -1)[0] if taps else output.last_hidden_state[0]
         if len(self.tables[-1].cosines) < feed.width:
-            positions = max(2 * feed.width, POSITIONS)
-            self.tables.append(llama.rotary_table(self.model.model.rotary_emb, positions, self.embed.weight[:1]))
+            self.tables.append(llama.rotary_table(self.model.model.rotary_emb, feed.width, self.embed.weight[:1]))
         lean_pass = partial(self._lean_pass, taps=taps)
         if self.graphs is None or isinstance(feed, Joined):
             return lean_pass(cache, tokens, feed)

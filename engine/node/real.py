@@ -52,7 +52,8 @@ def drafter_node(fleet: Fleet, number: int = 0, lock_file: Path | None = None, s
 
     `lock_file`: of a device that it shares by time slices.
     """
-    streams = range(max(fleet.streams, fleet.verifiers.count))
+    targets, batch = fleet.verifiers.count, fleet.verifiers.batching.max_num_seqs
+    streams = range(max(fleet.streams or min(targets * batch, READY), targets))
     rows = sum(fleet.drafter_of(tag) == number for tag in streams)  # at the beginning; a router may change it
     admit = admission_of(fleet)
     rows = next((admitted for admitted in range(rows) if admit.refusal(admitted) is not None), rows)
@@ -158,8 +159,7 @@ def rehearse(fleet: Fleet, part: AnyDrafter | Target, alone: bool = False) -> No
     groups = [[row] for row in rows] if alone else [rows[:count] for count in counts]
     passes = [(group, *form) for group in groups for form in repeated(fleet, part, len(group), len(group) == len(rows))]
     widths = {min(bucket(width), longest) for width in range(int(requests_of(fleet).prompts.min()), longest + 1)}
-    # The widest first: the table of positions grows once.
-    for width, (group, tokens, branches), _ in product(sorted(widths)[::-1], passes, range(SIGHTS)):
+    for width, (group, tokens, branches), _ in product(sorted(widths), passes, range(SIGHTS)):
         if len(graphs) < MAX_GRAPHS and tokens < width and len(group) * tokens <= MAX_TOKENS:
             cache.lengths.update(dict.fromkeys(group, width - tokens))
             seen = torch.ones(1, tokens, tokens, dtype=torch.bool, device=cache.device)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from bench.speculative import decode_plain, decode_speculatively
 from bench.tiny_models import network_of, tiny_config
-from specfleet.engine.decoding import graphs, models
+from specfleet.engine.decoding import graphs, llama
 from specfleet.engine.decoding.cache import RowCache
 from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.eagle import EagleDrafter, EagleHead
@@ -229,7 +229,7 @@ def test_storage_that_grew_has_no_graphs_yet(model: CausalLM) -> None:
 
 def test_a_longer_table_of_positions_drops_no_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the model's, nor that of a head which shares its graphs; the older tables stay."""
-    monkeypatch.setattr(models, "POSITIONS", 64)
+    monkeypatch.setattr(llama, "POSITIONS", 64)
     large, reads = tiny(), Reads()
 
     def capture(work: Work) -> Work:

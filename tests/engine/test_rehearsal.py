@@ -1,6 +1,7 @@
 """A node captures the graphs of its run before time zero; a recorder replaces graphs, see `test_graphs.py`."""
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,3 +101,37 @@ def test_a_target_captures_nothing_in_a_run(
     assert node.outputs == plain_outputs(scenario)
     assert recorder.captured == before[0]
     assert recorder.replayed > before[1] + 10
+
+
+@pytest.mark.parametrize(
+    ("kind", "targets", "rows", "load"),
+    [
+        ("EAGLE-3 tree", 1, 3, OPEN), slow("EAGLE", 2, 1, {}), slow("block", 1, 3, {"streams": 3}),
+        ("batch", 4, 1, {}),
+    ],
+)  # fmt: skip
+def test_a_fleet_captures_nothing_in_a_run(
+    tiny: Path, recorder: Recorder, kind: str, targets: int, rows: int, load: dict[str, Any]
+) -> None:
+    """Any rows of a target, or of a drafter, may share a pass."""
+    drafters = drafters_of(tiny, kind) if kind in DRAFTERS else {"group": kind}
+    verifiers = {"count": targets, "max_num_seqs": rows}
+    scenario = pair_scenario(tiny, drafters=drafters, verifiers=verifiers, workload={"requests": 8} | load)
+    fleet = with_positions(resolve(scenario))
+    drafter, prompts = drafter_node(fleet), prompts_of(fleet)
+    nodes = [verifier_node(fleet, number, prompts, {0: drafter.address}) for number in range(targets)]
+    before = recorder.captured, recorder.replayed
+    with Threads() as threads:
+        for node in (drafter, *nodes):
+            node.open()
+        zero_s = now_s()
+        serving = threads.start(lambda: drafter.serve(zero_s))
+        for node in nodes:
+            node.wait_for_welcomes(30.0)
+        for run in [threads.start(partial(node.serve, zero_s)) for node in nodes]:
+            run.result()
+        drafter.stop()
+        serving.result()
+    assert {request: said for node in nodes for request, said in node.outputs.items()} == plain_outputs(scenario)
+    assert recorder.captured == before[0]
+    assert recorder.replayed > before[1] + 100
