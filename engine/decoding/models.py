@@ -79,7 +79,7 @@ class CausalLM:
         shape = shape or self.shape
         whole = self.lean and all(layer.window is None for layer in self.layers)
         pages = whole and reads_pages(self.device, self.dtype, shape.size)
-        return SlotCache(shape, self.dtype, self.device, rows, tokens, pages, leads=self.graphs is not None)
+        return SlotCache(shape, self.dtype, self.device, rows, tokens, pages)
 
     def aligned_cache(self, shape: CacheShape | None = None) -> AlignedCache:
         """Return an empty cache of rows with a common end, for the batch rules that need that."""

@@ -23,10 +23,10 @@ class SlotCache(RowCache):
     double, since each growth copies the storage and loses its CUDA graphs.
 
     - `pages`: whether attention reads rows in place, as pages; then a row has a multiple of `PAGE` places.
-    - `leads`: whether rows that share a pass are moved before all others.
     """
 
     joins = True
+    leads = False  # whether rows that share a pass move before all others: a graph has the first rows
 
     def __init__(
         self,
@@ -36,10 +36,9 @@ class SlotCache(RowCache):
         rows: int = ROWS,
         tokens: int = TOKENS,
         pages: bool = False,
-        leads: bool = False,
     ) -> None:
         super().__init__(shape, dtype, device)
-        self.pages, self.leads = pages, leads
+        self.pages = pages
         self.tags: list[int | None] = []  # by row; None for a hole
         self.holes: list[int] = []
         self.rows: dict[int, int] = {}  # by tag
@@ -74,9 +73,10 @@ class SlotCache(RowCache):
 
     def close_up(self) -> None:
         """Move the last rows into holes."""
-        self.lead(list(self.rows))
-        del self.tags[len(self.rows) :]
-        self.holes.clear()
+        if self.holes:
+            self.lead(list(self.rows))
+            del self.tags[len(self.rows) :]
+            self.holes.clear()
 
     @torch.inference_mode()
     def lead(self, tags: Sequence[int]) -> None:
@@ -94,15 +94,14 @@ class SlotCache(RowCache):
 
     def in_order(self, tags: Sequence[int]) -> list[int]:
         """Return `tags` in the order of their rows, side by side."""
-        if self.holes:
-            self.close_up()
+        self.close_up()
         if self.leads:
             self.lead(tags)
         return sorted(tags, key=self.rows.__getitem__)
 
     def runs(self, tags: Sequence[int]) -> list[tuple[int, int]]:
         """Cut `tags` into runs [first, last) that lie side by side."""
-        if self.holes and len(tags) > 1:
+        if len(tags) > 1:
             self.close_up()
         cuts = [i for i in range(1, len(tags)) if self.rows[tags[i]] != self.rows[tags[i - 1]] + 1]
         return list(zip([0, *cuts], [*cuts, len(tags)], strict=True))
@@ -121,8 +120,7 @@ class SlotCache(RowCache):
 
     def join(self, groups: Sequence[Group]) -> Joined:
         """Return the feed of several groups of rows, each cut into runs that lie side by side."""
-        if self.holes:
-            self.close_up()
+        self.close_up()
         while True:
             allocated = self.tokens_allocated
             feeds = []

@@ -44,7 +44,7 @@ from specfleet.fleet.stations.star import admission_of
 from specfleet.fleet.stations.verifier import VerifierStation
 
 WARM_UP_TOKENS = 8  # the first steps of a process are slow
-READY = 16  # at time zero: rows of an open load that have places, and numbers of rows that have graphs
+READY = 16  # at time zero, with graphs: rows of an open load that have places, and numbers of rows
 
 
 def drafter_node(fleet: Fleet, number: int = 0, lock_file: Path | None = None, site: Site = HERE) -> Node:
@@ -52,8 +52,7 @@ def drafter_node(fleet: Fleet, number: int = 0, lock_file: Path | None = None, s
 
     `lock_file`: of a device that it shares by time slices.
     """
-    targets, batch = fleet.verifiers.count, fleet.verifiers.batching.max_num_seqs
-    streams = range(max(fleet.streams or min(targets * batch, READY), targets))
+    streams = range(max(fleet.streams, fleet.verifiers.count))
     rows = sum(fleet.drafter_of(tag) == number for tag in streams)  # at the beginning; a router may change it
     admit = admission_of(fleet)
     rows = next((admitted for admitted in range(rows) if admit.refusal(admitted) is not None), rows)
@@ -117,7 +116,7 @@ def executor_of(
 ) -> VerifyExecutor:
     """Return what runs the steps of target `number`. `streams`: of its own; the others as in `verifier_node`."""
     verifiers = fleet.verifiers
-    rows = min(streams, verifiers.batching.max_num_seqs, READY if fleet.workload.arrivals else streams)
+    rows = min(streams, verifiers.batching.max_num_seqs) if fleet.workload.arrivals is None else 1  # they vary
     room, signals = (max(rows, 1), fleet.room.longest_row), signals or fleet.needs != "lengths"
     pool = None if isinstance(station, AlignedStation) else station.rows.cache
     target, opens = new_target(fleet, model, room, number, pool), new_streams(fleet, prompts)
@@ -143,12 +142,14 @@ def executor_of(
 def rehearse(fleet: Fleet, part: AnyDrafter | Target, alone: bool = False) -> None:
     """Capture the graphs of a run's passes before time zero, and none within it; say how long that takes.
 
-    They are at all lengths of texts, of each row `alone` or of the first row, all, two, all but one, and so on.
+    They have all lengths of a fleet's texts, and each row `alone` or the first rows: one, all, two, all but one, ...
     """
     if isinstance(part, LookupDrafter) or part.model.graphs is None or not isinstance(part.cache, SlotCache):
         return
     model, graphs, cache, longest = part.model, part.model.graphs, part.cache, fleet.room.longest_row
-    begun_s, before, rows = now_s(), len(graphs), [WARM_UP - row for row in range(cache.rows_allocated)]
+    begun_s, before, most = now_s(), len(graphs), cache.rows_allocated
+    more = fleet.verifiers.batching.max_num_seqs if fleet.workload.arrivals else 1
+    rows = [WARM_UP - row for row in range(max(most, min(most * more, fleet.workload.requests, READY)))]
     for row in rows:
         cache.open(row)
     if isinstance(part, EagleDrafter):
@@ -156,7 +157,9 @@ def rehearse(fleet: Fleet, part: AnyDrafter | Target, alone: bool = False) -> No
         part.features = dict.fromkeys(rows, features)
     feed = partial(model.feed, cache, taps=part.taps) if isinstance(part, Target) else part.feed
     counts = sorted(range(1, len(rows) + 1), key=lambda count: min(count - 1, len(rows) - count))[:READY]
-    groups = [[row] for row in rows] if alone else [rows[:count] for count in counts]
+    # With drafters elsewhere each pass of a target may have other rows, which take longer to move than to launch.
+    cache.leads = not alone and (isinstance(part, Drafter) or not fleet.drafters.stations)
+    groups = [rows[:count] for count in counts] if cache.leads else [[row] for row in rows] + [rows] * (not alone)
     passes = [(group, *form) for group in groups for form in repeated(fleet, part, len(group), len(group) == len(rows))]
     widths = {min(bucket(width), longest) for width in range(int(requests_of(fleet).prompts.min()), longest + 1)}
     for width, (group, tokens, branches), _ in product(sorted(widths), passes, range(SIGHTS)):
