@@ -17,7 +17,7 @@ from specfleet.engine.decoding.cache import WARM_UP
 from specfleet.engine.decoding.draft import EVEN, Drafter
 from specfleet.engine.decoding.eagle import EagleDrafter
 from specfleet.engine.decoding.feed import Nodes
-from specfleet.engine.decoding.graphs import MAX_GRAPHS, MAX_TOKENS, SIGHTS, bucket
+from specfleet.engine.decoding.graphs import LONGEST_CHAIN, MAX_GRAPHS, MAX_TOKENS, SIGHTS, bucket
 from specfleet.engine.decoding.lookup import LookupDrafter
 from specfleet.engine.decoding.models import CausalLM
 from specfleet.engine.decoding.slots import SlotCache
@@ -180,7 +180,7 @@ def rehearse(fleet: Fleet, part: AnyDrafter | Target, alone: bool = False) -> No
 def repeated(fleet: Fleet, part: Drafter | Target, rows: int, is_all: bool) -> list[tuple[int, bool]]:
     """Return the passes of so many rows that a run repeats: tokens a row, and whether they are a tree's."""
     drafters, rule = fleet.drafters, fleet.verifiers.allocate
-    shape, depth = drafters.shape, fleet.verifiers.speculates * min(drafters.depth, fleet.room.longest_draft)
+    shape, depth = drafters.shape, min(fleet.room.longest_draft, LONGEST_CHAIN - 1)
     if isinstance(part, Target):
         passes = [(1 + shape.nodes(level), shape.kind != "chain" and level > 0) for level in range(depth + 1)]
         varies = rows == 1 or is_all or rule or drafters.finds or drafters.first or drafters.stations
