@@ -1,17 +1,19 @@
 """A node captures the graphs of its run before time zero; a recorder replaces graphs, see `test_graphs.py`."""
 
 import re
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from specfleet.engine.decoding.graphs import Graphs
+from specfleet.engine.decoding import graphs
 from specfleet.engine.decoding.models import CausalLM
 from specfleet.engine.net.clock import now_s
 from specfleet.engine.node import build
 from specfleet.engine.node.build import with_positions
+from specfleet.engine.node.node import Node, Stations
 from specfleet.engine.node.prompts import prompts_of
 from specfleet.engine.node.real import drafter_node, verifier_node
 from specfleet.engine.replayed.continuations import continuations_of
@@ -23,9 +25,8 @@ from tests.helpers.plain import plain_outputs
 from tests.helpers.recorder import Recorder, run_again
 from tests.helpers.threads import Threads
 
-TEXTS = {"prompt_tokens": 40, "new_tokens": 40}  # prompts that are no chains to capture; two widths
+TEXTS = {"prompt_tokens": 40, "new_tokens": 40}  # prompts that are no chains to capture
 SHAPES = [{}, {"shape": {"kind": "tree", "branching": [2, 1]}}, slow({"shape": {"kind": "dynamic", "width": 3}})]
-
 OPEN = {"arrivals": {"process": "poisson", "per_s": 40.0}}
 WARMED = {"warm_up": {"policy": "after-idle", "idle_gap_s": 0.0, "tokens": 2}}
 
@@ -37,15 +38,29 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
 
     def load_with_graphs(*arguments: Any, **more: Any) -> CausalLM:
         model = load(*arguments, **more)
-        model.graphs = Graphs(shared)
+        model.graphs = graphs.Graphs(shared)
         return model
 
     monkeypatch.setattr(build, "load_model", load_with_graphs)
+    monkeypatch.setattr(graphs, "NARROWEST", 64)  # two widths
     return shared
 
 
 def texts(tiny: Path, requests: int) -> dict[str, Any]:
     return {"workload": TEXTS | {"requests": requests, "prompts": str(tiny / "long-prompts.jsonl")}}
+
+
+def serve(drafter: Node, targets: Sequence[Stations]) -> None:
+    with Threads() as threads:
+        for node in (drafter, *targets):
+            node.open()
+        serving = threads.start(lambda: drafter.serve(now_s()))
+        for target in targets:
+            target.wait_for_welcomes(30.0)
+        for run in [threads.start(partial(target.serve, now_s())) for target in targets]:
+            run.result()
+        drafter.stop()
+        serving.result()
 
 
 @pytest.mark.parametrize("drafters", [*SHAPES, WARMED], ids=str)
@@ -61,14 +76,7 @@ def test_a_drafter_captures_nothing_in_a_run(
     drafter = drafter_node(fleet)
     before = recorder.captured, recorder.replayed
     targets = ReplayedFleet(fleet, {0: drafter.address}, continuations=continuations)
-    with Threads() as threads:
-        for node in (targets, drafter):
-            node.open()
-        serving = threads.start(lambda: drafter.serve(now_s()))
-        targets.wait_for_welcomes(30.0)
-        targets.serve(now_s())
-        drafter.stop()
-        serving.result()
+    serve(drafter, [targets])
     assert recorder.captured == before[0] >= 2 * count
     assert recorder.replayed > before[1] + 20 * count
 
@@ -121,17 +129,7 @@ def test_a_fleet_captures_nothing_in_a_run(
     drafter, prompts = drafter_node(fleet), prompts_of(fleet)
     nodes = [verifier_node(fleet, number, prompts, {0: drafter.address}) for number in range(targets)]
     before = recorder.captured, recorder.replayed
-    with Threads() as threads:
-        for node in (drafter, *nodes):
-            node.open()
-        zero_s = now_s()
-        serving = threads.start(lambda: drafter.serve(zero_s))
-        for node in nodes:
-            node.wait_for_welcomes(30.0)
-        for run in [threads.start(partial(node.serve, zero_s)) for node in nodes]:
-            run.result()
-        drafter.stop()
-        serving.result()
+    serve(drafter, nodes)
     assert {request: said for node in nodes for request, said in node.outputs.items()} == plain_outputs(scenario)
     assert recorder.captured == before[0]
     assert recorder.replayed > before[1] + 100
