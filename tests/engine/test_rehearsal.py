@@ -22,7 +22,7 @@ from specfleet.fleet.scenario.resolve import resolve
 from tests.helpers.marks import slow
 from tests.helpers.pairs import DRAFTERS, drafters_of, pair_scenario
 from tests.helpers.plain import plain_outputs
-from tests.helpers.recorder import Recorder, run_again
+from tests.helpers.recorder import Recorder, run_again, taped
 from tests.helpers.threads import Threads
 
 TEXTS = {"prompt_tokens": 40, "new_tokens": 40}  # prompts that are no chains to capture
@@ -34,7 +34,7 @@ WARMED = {"warm_up": {"policy": "after-idle", "idle_gap_s": 0.0, "tokens": 2}}
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     """Of the models that are loaded from now on, as on a GPU."""
-    shared, load = Recorder(run_again), build.load_model
+    shared, load = Recorder(taped), build.load_model
 
     def load_with_graphs(*arguments: Any, **more: Any) -> CausalLM:
         model = load(*arguments, **more)
@@ -68,6 +68,7 @@ def serve(drafter: Node, targets: Sequence[Stations]) -> None:
 def test_a_drafter_captures_nothing_in_a_run(
     tiny: Path, tmp_path: Path, recorder: Recorder, count: int, drafters: dict[str, Any]
 ) -> None:
+    recorder.repeating = run_again  # quicker
     verifiers = {"kind": "replayed", "count": count, "verify": {"base_s": 0.001}}
     tables = texts(tiny, 2 * count) | {"verifiers": verifiers, "drafters": drafters}
     fleet = with_positions(resolve(pair_scenario(tiny, **tables)))
