@@ -86,7 +86,7 @@ class SlotCache(RowCache):
         for row, other in zip(late, free, strict=True):
             end = self.tokens_allocated if self.erases else max(self.written.values())
             here, there = self.storage[:, :, other, :end], self.storage[:, :, row, :end]
-            left = here.clone()
+            left = there if self.tags[other] is None and not self.erases else here.clone()  # a hole has nothing to keep
             here.copy_(there)
             there.copy_(left)
             self.tags[row], self.tags[other] = self.tags[other], self.tags[row]
