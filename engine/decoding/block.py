@@ -45,7 +45,7 @@ class BlockDrafter(Drafter):
         missing = self._missing(tags)
         counts = [len(tokens) + self.masks for tokens in missing]
         fed = [token for tokens in missing for token in (*tokens, *[self.mask] * self.masks)]
-        hidden = self._feed(tags, placed(fed, self.device), counts)
+        hidden = self.feed(tags, placed(fed, self.device), counts)
         for tag, tokens in zip(tags, missing, strict=True):
             self.cache.lengths[tag] += len(tokens)
         places = [end - left for end in accumulate(counts) for left in range(self.masks + 1, 0, -1)]

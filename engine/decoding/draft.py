@@ -183,7 +183,7 @@ class Drafter(Rows):
         missing = self._missing(tags)
         counts = [len(tokens) for tokens in missing]
         tokens = placed([token for row in missing for token in row], self.device)
-        hidden = self._feed(tags, tokens, counts)
+        hidden = self.feed(tags, tokens, counts)
         for tag, count in zip(tags, counts, strict=True):
             self.cache.lengths[tag] += count
         return self._logits(pick_last(hidden, counts))
@@ -216,10 +216,10 @@ class Drafter(Rows):
     def _extend(self, tags: Sequence[int], tokens: torch.Tensor, nodes: Nodes) -> torch.Tensor:
         """Feed nodes (B, w) of the draft that grows; return the logits after them (B, w, V)."""
         B, w = tokens.shape
-        hidden = self._feed(tags, tokens.clamp(min=0).flatten(), [w] * B, nodes)
+        hidden = self.feed(tags, tokens.clamp(min=0).flatten(), [w] * B, nodes)
         return self._logits(hidden).view(B, w, -1)
 
-    def _feed(
+    def feed(
         self, tags: Sequence[int], tokens: torch.Tensor, counts: Sequence[int], nodes: Nodes | None = None
     ) -> torch.Tensor:
         """Feed tokens (N,), `counts` of each row, or nodes of the draft that grows; return (N, hidden)."""

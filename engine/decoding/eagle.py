@@ -28,7 +28,7 @@ from specfleet.engine.decoding.draft import Drafter
 from specfleet.engine.decoding.feed import Feed, Joined, Nodes
 from specfleet.engine.decoding.grow import Drafts
 from specfleet.engine.decoding.llama import Rotary, fuse_layer, norm, rotary_table, run_layers
-from specfleet.engine.decoding.models import CHUNK, POSITIONS, CausalLM
+from specfleet.engine.decoding.models import CHUNK, CausalLM
 from specfleet.engine.decoding.placing import placed
 from specfleet.engine.decoding.rules import Rule
 from specfleet.fleet.policies.shapes import CHAIN, Shape
@@ -171,7 +171,7 @@ class EagleDrafter(Drafter):
         self.head = head
         # The head norms the inputs of its layer.
         self.layers = [replace(fuse_layer(head.decoder_layer), first_norm=None)]
-        self.rotary = Rotary(*torch.empty(2, 0))
+        self.tables = [Rotary(*torch.empty(2, 0))]  # of positions: graphs go on reading older ones
         self.graphs = target.graphs
         self.features: dict[int, torch.Tensor] = {}  # newest ones of each row, up to the last but one token
         self.outputs = torch.empty(0)  # of the head, for the last level of the growing draft: (B * w, hidden)
@@ -199,7 +199,7 @@ class EagleDrafter(Drafter):
         for start in range(0, len(tokens), CHUNK):
             part = tokens[start : start + CHUNK]
             self.features[tag] = features[: before + start + len(part)]
-            self._feed([tag], part, [len(part)])
+            self.feed([tag], part, [len(part)])
             self.cache.lengths[tag] += len(part)
         self.features[tag] = features[-CHUNK:]
 
@@ -234,7 +234,7 @@ class EagleDrafter(Drafter):
         return self.model.logits(hidden) if logits is None else logits
 
     @torch.inference_mode()
-    def _feed(
+    def feed(
         self, tags: Sequence[int], tokens: torch.Tensor, counts: Sequence[int], nodes: Nodes | None = None
     ) -> torch.Tensor:
         """Feed pairs that are now known, or nodes with the outputs of those above them."""
@@ -248,18 +248,15 @@ class EagleDrafter(Drafter):
             states = outputs.gather(1, parents).flatten(0, 1)
 
         def forward(begin: int, end: int, feed: Feed | Joined) -> torch.Tensor:
-            if len(self.rotary.cosines) < feed.width:
-                positions = max(2 * feed.width, POSITIONS)
-                self.rotary = rotary_table(self.head.rotary_emb, positions, states[:1])
-                if self.graphs is not None:
-                    self.graphs.forget()  # they use the old table
+            if len(self.tables[-1].cosines) < feed.width:
+                self.tables.append(rotary_table(self.head.rotary_emb, feed.width, states[:1]))
             inputs = self.cache, tokens[begin:end], feed, states[begin:end]
             if self.graphs is None or isinstance(feed, Joined):
                 return self._pass(*inputs)
             return self.graphs.run(self._pass, *inputs)
 
-        return self.cache.fed(tags, counts, nodes, forward, joins=self.graphs is None)
+        return self.cache.fed(tags, counts, nodes, forward, joins=True)
 
     def _pass(self, cache: RowCache, tokens: torch.Tensor, feed: Feed | Joined, states: torch.Tensor) -> torch.Tensor:
         x, read = self.head.entry(tokens, states)
-        return run_layers(self.layers, x, feed, cache, self.rotary, self.head.config, read)
+        return run_layers(self.layers, x, feed, cache, self.tables[-1], self.head.config, read)

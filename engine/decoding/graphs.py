@@ -3,13 +3,12 @@
 A small model's step is mostly launches: some hundred kernels, each sent by Python. A captured graph sends them all at
 once, over fixed addresses. Tokens, slots, positions and a tree's mask are copied into buffers that stay. The width is
 padded to a bucket, and the mask hides the padding. A chain's mask follows from its positions and is made inside, and so
-do the lengths of rows where attention reads pages. Rare shapes stay eager. Results are equal in exact arithmetic; in
-half precision another width or mask may choose another attention kernel, so ties may fall differently.
+do the lengths of rows where attention reads pages. Results are equal in exact arithmetic; in half precision another
+width or mask may choose another attention kernel, so ties may fall differently.
 
 Bounds: a shape is captured at its second pass over a storage, if the pass has at most `MAX_TOKENS` tokens and is no
-prefill. A node rehearses the usual shapes before its run. A model has at most `MAX_GRAPHS`; all go when it needs more,
-but not within `LASTING` passes. If a device has no memory for another graph, the existing ones stay, and other shapes
-are eager.
+prefill. A node rehearses the usual shapes before its run, and captures no others of that storage. A model has at most
+`MAX_GRAPHS`. With as many, and if a device has no memory for another one, other shapes are eager.
 """
 
 from collections import Counter
@@ -27,11 +26,9 @@ from specfleet.engine.decoding.slots import SlotCache
 
 MAX_TOKENS = 256  # of a pass: with more, the kernels take longer than their launches
 LONGEST_CHAIN = 32  # of one row alone: a longer one is part of a prompt, and prompt lengths rarely repeat
-# all share one pool of memory, as large as the largest graph needs; each has its own launches and buffers
-MAX_GRAPHS = 512
-LASTING = 100_000  # passes; as many take minutes, and so many captures seconds
+MAX_GRAPHS = 512  # all share one pool of memory, as large as the largest needs; each has its own launches and buffers
 SIGHTS = 2  # passes of a shape; the last one captures it
-NARROWEST = 64  # places of the smallest bucket
+NARROWEST = 128  # places of the smallest bucket: attention over them takes less than a launch
 
 Pass = Callable[..., torch.Tensor]
 """The forward pass over a cache of N tokens (N,), their feed, and states (N, hidden) if there are any: (N, hidden)."""
@@ -87,7 +84,7 @@ class _Storage:
 
     graphs: dict[Form, _Graph] = field(default_factory=dict)
     sights: Counter[Form] = field(default_factory=Counter)
-    full: bool = False  # the device had no memory for a capture
+    full: bool = False  # no further ones: those of a run are there, or the device had no memory for a capture
 
 
 class Graphs:
@@ -99,27 +96,14 @@ class Graphs:
     def __init__(self, capture: Capture | None = None) -> None:
         self.capture = CudaCapture() if capture is None else capture
         self.storages = WeakTensorKeyDictionary()
-        self.passes = 0  # since all graphs went
 
     def __len__(self) -> int:
         """The number of graphs."""
         return sum(len(stored.graphs) for stored in self.storages.values())
 
-    def forget(self) -> None:
-        """Drop all graphs: a tensor that they read has moved, or others are needed."""
-        self.passes = 0
-        self.storages.clear()
-
-    def takes(self, stored: _Storage, form: Form) -> bool:
-        """Whether a new form of a storage gets a graph now."""
-        stored.sights[form] += 1
-        if stored.full or stored.sights[form] < SIGHTS:
-            return False
-        if len(self) < MAX_GRAPHS:
-            return True
-        if self.passes >= LASTING:
-            self.forget()
-        return False
+    def close(self, cache: RowCache) -> None:
+        """Capture no further graphs of a storage."""
+        self.storages.setdefault(cache.storage, _Storage()).full = True
 
     def run(self, work: Pass, cache: RowCache, tokens: torch.Tensor, feed: Feed, *states: torch.Tensor) -> torch.Tensor:
         """Run the pass `work` (N, hidden), with a graph if there is one or if it is time for one."""
@@ -127,10 +111,10 @@ class Graphs:
         if form is None:
             return work(cache, tokens, feed, *states)
         stored = self.storages.setdefault(cache.storage, _Storage())
-        self.passes += 1
         graph = stored.graphs.get(form)
         if graph is None:
-            if not self.takes(stored, form):
+            stored.sights[form] += 1
+            if stored.full or stored.sights[form] < SIGHTS or len(self) >= MAX_GRAPHS:
                 return work(cache, tokens, feed, *states)
             graph = stored.graphs[form] = make_graph(form, tokens.device, states)
         graph.fill(tokens, feed, states)
@@ -154,16 +138,15 @@ def read_form(cache: RowCache, feed: Feed) -> Form | None:
     Ragged rows rarely repeat a shape, aligned ones move to new storage often, and prompts have any length.
     """
     tokens, is_chain = len(feed.slots), feed.mask is None
-    if feed.gather is not None or tokens > MAX_TOKENS or not isinstance(cache, SlotCache):
-        return None
-    if is_chain and feed.batch == 1 and tokens > LONGEST_CHAIN:
+    most = LONGEST_CHAIN if is_chain and feed.batch == 1 else MAX_TOKENS
+    if feed.gather is not None or tokens > most or not isinstance(cache, SlotCache):
         return None
     width = min(bucket(feed.width), cache.tokens_allocated)
     return Form(feed.rows.start, feed.batch, tokens // feed.batch, width, is_chain)
 
 
 def bucket(width: int) -> int:
-    """Return the next wider bucket: multiples of 64 up to 512, then four for every power of two."""
+    """Return the next wider bucket: multiples of 128 up to 1,024, then four for every power of two."""
     step = max(NARROWEST, 1 << (width - 1).bit_length() >> 3)
     return -(-width // step) * step
 
@@ -171,12 +154,8 @@ def bucket(width: int) -> int:
 def make_graph(form: Form, device: torch.device, states: Sequence[torch.Tensor]) -> _Graph:
     """Return the buffers for a pass of that form; it is not captured yet."""
     inputs = torch.zeros(3, form.rows * form.tokens, dtype=torch.long, device=device)
-    mask = None
-    if not form.is_chain:
-        mask = torch.zeros(form.rows, form.tokens, form.width, dtype=torch.bool, device=device)
-    return _Graph(
-        inputs, torch.arange(form.width, device=device), mask, [torch.empty_like(buffer) for buffer in states]
-    )
+    mask = None if form.is_chain else torch.zeros(*form[1:4], dtype=torch.bool, device=device)
+    return _Graph(inputs, torch.arange(form.width, device=device), mask, [torch.empty_like(state) for state in states])
 
 
 class CudaCapture:
@@ -194,8 +173,7 @@ class CudaCapture:
     def __call__(self, work: Work) -> Work:
         """Run `work` once on a side stream, so that libraries are initialised; then capture it there.
 
-        The context `torch.cuda.graph` is not used: it waits for the device and frees the allocator's memory every time,
-        in the middle of a service.
+        The context `torch.cuda.graph` is not used: it waits for the device and frees the allocator's memory each time.
         """
         if not self.replays:
             self.graphs.clear()

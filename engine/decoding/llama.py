@@ -20,6 +20,7 @@ from specfleet.engine.decoding.feed import Feed, Joined
 from specfleet.engine.decoding.pages import attend_pages, pack_rows
 
 MODEL_TYPES = {"llama", "mistral", "qwen2", "qwen3"}
+POSITIONS = 4096  # of the first rotary table; a longer one is made when it is needed
 Attention = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """From a layer's number, queries, keys and values (N, heads, size) to what its queries attend to (N, heads, size)."""
 
@@ -98,9 +99,9 @@ def _fused(weights: Sequence[torch.nn.Parameter]) -> torch.Tensor:
     return fused
 
 
-def rotary_table(embedding: torch.nn.Module, positions: int, like: torch.Tensor) -> Rotary:
-    """Tabulate a model's rotary embedding for positions 0 .. `positions` - 1, with `like`'s dtype and device."""
-    ids = torch.arange(positions, device=like.device)[None]
+def rotary_table(embedding: torch.nn.Module, width: int, like: torch.Tensor) -> Rotary:
+    """Tabulate a model's rotary embedding for twice `width` positions or more, with `like`'s dtype and device."""
+    ids = torch.arange(max(2 * width, POSITIONS), device=like.device)[None]
     cosines, sines = (part[0, :, None, : part.shape[-1] // 2] for part in embedding(like, position_ids=ids))
     return Rotary(torch.cat([cosines, cosines], -1), torch.cat([-sines, sines], -1))
 

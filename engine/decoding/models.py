@@ -31,7 +31,6 @@ PRECISIONS = {
     "int8": torch.bfloat16,  # of all but the weights of layers, see `quantised.py`
     "int4": torch.bfloat16,
 }
-POSITIONS = 4096  # of the first rotary table; a longer one is made when it is needed
 CHUNK = 512  # prompt tokens a forward pass, so that a long prompt's mask stays small
 
 
@@ -63,7 +62,7 @@ class CausalLM:
             body = model.model
             self.layers = [llama.fuse_layer(layer) for layer in body.layers] if layers is None else layers
             self.embed, self.norm = body.embed_tokens, body.norm.weight.data
-            self.rotary = llama.Rotary(*torch.empty(2, 0))
+            self.tables = [llama.Rotary(*torch.empty(2, 0))]  # of positions: graphs go on reading older ones
         else:
             self.body = find_body(model)
             use_slots(model)
@@ -107,7 +106,7 @@ class CausalLM:
             counts,
             nodes,
             lambda begin, end, feed: self.forward(cache, tokens[begin:end], feed, taps),
-            joins=self.lean and self.graphs is None,  # runs of rows have graphs of their own
+            joins=self.lean,  # one eager pass: graphs of all runs of rows would be too many
         )
 
     def prefill(self, cache: RowCache, tag: int, tokens: Sequence[int], taps: Sequence[int] = ()) -> torch.Tensor:
@@ -141,11 +140,8 @@ class CausalLM:
             )
             states = [output.hidden_states[layer] for layer in taps]
             return torch.cat([*states, output.last_hidden_state], -1)[0] if taps else output.last_hidden_state[0]
-        if len(self.rotary.cosines) < feed.width:
-            positions = max(2 * feed.width, POSITIONS)
-            self.rotary = llama.rotary_table(self.model.model.rotary_emb, positions, self.embed.weight[:1])
-            if self.graphs is not None:
-                self.graphs.forget()  # they use the old table
+        if len(self.tables[-1].cosines) < feed.width:
+            self.tables.append(llama.rotary_table(self.model.model.rotary_emb, feed.width, self.embed.weight[:1]))
         lean_pass = partial(self._lean_pass, taps=taps)
         if self.graphs is None or isinstance(feed, Joined):
             return lean_pass(cache, tokens, feed)
@@ -167,7 +163,7 @@ class CausalLM:
     ) -> torch.Tensor:
         x = self.embed(tokens)
         tapped = dict.fromkeys(taps, x)
-        x = llama.run_layers(self.layers, x, feed, cache, self.rotary, self.config, tapped=tapped)
+        x = llama.run_layers(self.layers, x, feed, cache, self.tables[-1], self.config, tapped=tapped)
         last = llama.norm(x, self.norm, self.config.rms_norm_eps)
         return torch.cat([*tapped.values(), last], -1) if taps else last
 

@@ -26,6 +26,7 @@ class SlotCache(RowCache):
     """
 
     joins = True
+    leads = False  # whether rows that share a pass move before all others: a graph has the first rows
 
     def __init__(
         self,
@@ -70,29 +71,37 @@ class SlotCache(RowCache):
         del self.written[tag]
         super().close(tag)
 
-    @torch.inference_mode()
     def close_up(self) -> None:
-        """Move the last rows into holes, each with a draft whose verification may be pending."""
-        for hole in sorted(self.holes, reverse=True):
-            last = self.tags.pop()
-            if last is not None:  # else it is the hole
-                end = self.written[last]
-                self.storage[:, :, hole, :end] = self.storage[:, :, len(self.tags), :end]
-                if self.erases:
-                    self.storage[:, :, len(self.tags)].zero_()
-                self.tags[hole] = last
-                self.rows[last] = hole
-        self.holes.clear()
+        """Move the last rows into holes."""
+        if self.holes:
+            self.lead(list(self.rows))
+            del self.tags[len(self.rows) :]
+            self.holes.clear()
+
+    @torch.inference_mode()
+    def lead(self, tags: Sequence[int]) -> None:
+        """Bring the rows of `tags` before all others, each with a draft whose verification may be pending."""
+        late = [self.rows[tag] for tag in tags if self.rows[tag] >= len(tags)]
+        free = sorted(set(range(len(tags))) - {self.rows[tag] for tag in tags})
+        for row, other in zip(late, free, strict=True):
+            end = self.tokens_allocated if self.erases else max(self.written.values())
+            here, there = self.storage[:, :, other, :end], self.storage[:, :, row, :end]
+            left = there if self.tags[other] is None and not self.erases else here.clone()  # a hole has nothing to keep
+            here.copy_(there)
+            there.copy_(left)
+            self.tags[row], self.tags[other] = self.tags[other], self.tags[row]
+        self.rows = {tag: row for row, tag in enumerate(self.tags) if tag is not None}
 
     def in_order(self, tags: Sequence[int]) -> list[int]:
         """Return `tags` in the order of their rows, side by side."""
-        if self.holes:
-            self.close_up()
+        self.close_up()
+        if self.leads:
+            self.lead(tags)
         return sorted(tags, key=self.rows.__getitem__)
 
     def runs(self, tags: Sequence[int]) -> list[tuple[int, int]]:
         """Cut `tags` into runs [first, last) that lie side by side."""
-        if self.holes and len(tags) > 1:
+        if len(tags) > 1:
             self.close_up()
         cuts = [i for i in range(1, len(tags)) if self.rows[tags[i]] != self.rows[tags[i - 1]] + 1]
         return list(zip([0, *cuts], [*cuts, len(tags)], strict=True))
@@ -111,8 +120,7 @@ class SlotCache(RowCache):
 
     def join(self, groups: Sequence[Group]) -> Joined:
         """Return the feed of several groups of rows, each cut into runs that lie side by side."""
-        if self.holes:
-            self.close_up()
+        self.close_up()
         while True:
             allocated = self.tokens_allocated
             feeds = []

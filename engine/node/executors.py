@@ -70,8 +70,10 @@ class DraftExecutor(Executor):
     def run(self, step: Step) -> tuple[Outcome, ...]:
         """Warm up, prefill or draft."""
         if step.kind == "draft":
-            tags = [member.tag for member in step.members]
-            drafts = self.drafter.draft(tags, [member.tokens for member in step.members])
+            depths = {member.tag: member.tokens for member in step.members}
+            tags = self.drafter.in_order(list(depths)) if len(depths) > 1 else list(depths)
+            drafts = self.drafter.draft(tags, [depths[tag] for tag in tags])
+            depths |= zip(tags, drafts.depths, strict=True)
             self.drafts.update(zip(tags, contents_of(drafts), strict=True))
             for tag in tags:
                 content, length = self.drafts[tag], len(self.drafter.committed(tag))
@@ -84,7 +86,7 @@ class DraftExecutor(Executor):
                     self.say(str(error))
                 if self.ahead:
                     self.drafter.advance(tag, [1], list(content.tokens))
-            return tuple([Outcome(drafted=levels) for levels in drafts.depths])
+            return tuple([Outcome(drafted=levels) for levels in depths.values()])
         for member in step.members:
             if step.kind == "prefill":
                 self.drafter.forget(member.tag)

@@ -14,10 +14,10 @@ import torch
 
 from specfleet.engine.decoding.block import BlockDrafter
 from specfleet.engine.decoding.cache import WARM_UP
-from specfleet.engine.decoding.draft import Drafter
+from specfleet.engine.decoding.draft import EVEN, Drafter
 from specfleet.engine.decoding.eagle import EagleDrafter
 from specfleet.engine.decoding.feed import Nodes
-from specfleet.engine.decoding.graphs import MAX_GRAPHS, SIGHTS, bucket
+from specfleet.engine.decoding.graphs import LONGEST_CHAIN, MAX_GRAPHS, MAX_TOKENS, SIGHTS, bucket
 from specfleet.engine.decoding.lookup import LookupDrafter
 from specfleet.engine.decoding.models import CausalLM
 from specfleet.engine.decoding.slots import SlotCache
@@ -34,6 +34,7 @@ from specfleet.engine.node.pending import PendingDrafts, repeats
 from specfleet.engine.node.serving import ServingExecutor
 from specfleet.engine.node.worker import device_lock
 from specfleet.engine.node.write_ahead_log import open_log, unfinished
+from specfleet.fleet.policies.group import One
 from specfleet.fleet.records.recorder import RecordedStation
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.workload import requests_of, streams_of
@@ -43,6 +44,7 @@ from specfleet.fleet.stations.star import admission_of
 from specfleet.fleet.stations.verifier import VerifierStation
 
 WARM_UP_TOKENS = 8  # the first steps of a process are slow
+READY = 16  # at time zero, with graphs: rows of an open load that have places, and numbers of rows
 
 
 def drafter_node(fleet: Fleet, number: int = 0, lock_file: Path | None = None, site: Site = HERE) -> Node:
@@ -60,7 +62,7 @@ def drafter_node(fleet: Fleet, number: int = 0, lock_file: Path | None = None, s
     say = None if site.say is say_nothing else lambda line: log.log(line, now_s())
     executor = DraftExecutor(drafter, new_streams(fleet), not fleet.in_turn, say)
     drafter.warm_up(WARM_UP_TOKENS)
-    rehearse(fleet, drafter, alone=True)
+    rehearse(fleet, drafter, alone=fleet.drafters.group == One())
     inputs = (drafter.model.vocabulary, drafter.state_numbers) if isinstance(drafter, Drafter) else (0, 0)
     on_device = partial(timed, device=drafter.device)
     return drafting_node(fleet, number, executor, "real", site, *inputs, on_device, device_lock(lock_file))
@@ -138,38 +140,54 @@ def executor_of(
 
 
 def rehearse(fleet: Fleet, part: AnyDrafter | Target, alone: bool = False) -> None:
-    """Capture the graphs of a run's passes before time zero, so that it measures none; say how long that takes.
+    """Capture the graphs of a run's passes before time zero, and none within it; say how long that takes.
 
-    They are drafts and verifications at all lengths of a fleet's texts, of each row `alone` or of all together. Other
-    shapes wait for their second pass: of fewer rows, of rows that come and go, and of heads, which need states.
+    They have all lengths of a fleet's texts, and each row `alone` or the first rows: one, all, two, all but one, ...
     """
-    if isinstance(part, LookupDrafter | EagleDrafter) or fleet.workload.arrivals is not None:
+    if isinstance(part, LookupDrafter) or part.model.graphs is None or not isinstance(part.cache, SlotCache):
         return
-    model, cache, shape, longest = part.model, part.cache, fleet.drafters.shape, fleet.room.longest_row
-    if model.graphs is None or not isinstance(cache, SlotCache):
-        return
-    depth, begun_s, taps = min(fleet.drafters.depth, fleet.room.longest_draft), now_s(), ()
-    is_tree = shape.kind != "chain"
-    if isinstance(part, Target):
-        taps = part.taps
-        passes = {(1, False)} | {(1 + shape.nodes(level), is_tree) for level in range(1, depth + 1)}
-    else:  # what the cache lacks, with masks of a block; then the levels of a draft but the last one
-        levels = [shape.width] if shape.kind == "dynamic" else np.cumprod(shape.children(depth - 1)).tolist()
-        lacking = 2 * depth if isinstance(part, BlockDrafter) else 2
-        passes = {(tokens, False) for tokens in range(1, lacking + 1)} | {(level, is_tree) for level in levels}
-    rows = [WARM_UP - row for row in range(cache.rows_allocated)]
+    model, graphs, cache, longest = part.model, part.model.graphs, part.cache, fleet.room.longest_row
+    begun_s, before, most = now_s(), len(graphs), cache.rows_allocated
+    more = fleet.verifiers.batching.max_num_seqs if fleet.workload.arrivals else 1
+    rows = [WARM_UP - row for row in range(max(most, min(most * more, fleet.workload.requests, READY)))]
     for row in rows:
         cache.open(row)
+    if isinstance(part, EagleDrafter):
+        features = torch.zeros(longest, part.head.config.hidden_size, dtype=cache.dtype, device=cache.device)
+        part.features = dict.fromkeys(rows, features)
+    feed = partial(model.feed, cache, taps=part.taps) if isinstance(part, Target) else part.feed
+    counts = sorted(range(1, len(rows) + 1), key=lambda count: min(count - 1, len(rows) - count))[:READY]
+    # With drafters elsewhere each pass of a target may have other rows, which take longer to move than to launch.
+    cache.leads = not alone and (isinstance(part, Drafter) or not fleet.drafters.stations)
+    groups = [rows[:count] for count in counts] if cache.leads else [[row] for row in rows] + [rows] * (not alone)
+    passes = [(group, *form) for group in groups for form in repeated(fleet, part, len(group), len(group) == len(rows))]
     widths = {min(bucket(width), longest) for width in range(int(requests_of(fleet).prompts.min()), longest + 1)}
-    groups = [[row] for row in rows] if alone else [rows]
-    # The widest first: the table of positions grows once.
-    for width, group, (tokens, branches), _ in product(sorted(widths)[::-1], groups, sorted(passes), range(SIGHTS)):
-        if len(model.graphs) < MAX_GRAPHS and tokens < width:
+    for width, (group, tokens, branches), _ in product(sorted(widths), passes, range(SIGHTS)):
+        if len(graphs) < MAX_GRAPHS and tokens < width and len(group) * tokens <= MAX_TOKENS:
             cache.lengths.update(dict.fromkeys(group, width - tokens))
-            seen = torch.ones(1, tokens, tokens, dtype=torch.bool, device=model.device)
+            seen = torch.ones(1, tokens, tokens, dtype=torch.bool, device=cache.device)
             nodes = Nodes(0, seen, seen[0, :1].long()) if branches else None
-            fed = torch.zeros(len(group) * tokens, dtype=torch.long, device=model.device)
-            model.feed(cache, group, fed, [tokens] * len(group), nodes, taps)
+            fed = torch.zeros(len(group) * tokens, dtype=torch.long, device=cache.device)
+            feed(group, fed, [tokens] * len(group), nodes)
     for row in rows[::-1]:  # the first row is the next to open
         cache.close(row)
-    sys.stderr.write(f"{model.name}: {len(model.graphs)} CUDA graphs in {now_s() - begun_s:.1f} s\n")
+    if isinstance(part, EagleDrafter):
+        part.features.clear()
+    graphs.close(cache)
+    sys.stderr.write(f"{model.name}: {len(graphs) - before} CUDA graphs in {now_s() - begun_s:.1f} s\n")
+
+
+def repeated(fleet: Fleet, part: Drafter | Target, rows: int, is_all: bool) -> list[tuple[int, bool]]:
+    """Return the passes of so many rows that a run repeats: tokens a row, and whether they are a tree's."""
+    drafters, rule = fleet.drafters, fleet.verifiers.allocate
+    shape, depth = drafters.shape, min(fleet.room.longest_draft, LONGEST_CHAIN - 1)
+    if isinstance(part, Target):
+        passes = [(1 + shape.nodes(level), shape.kind != "chain" and level > 0) for level in range(depth + 1)]
+        varies = rows == 1 or is_all or rule or drafters.finds or drafters.first or drafters.stations
+        return passes if varies else passes[-1:]  # the longest draft of several rows is rarely short
+    # What the cache lacks, with masks of a block; then the levels of a draft but the last one.
+    is_block = isinstance(part, BlockDrafter)
+    masks, most = is_block * (depth - 1), depth + 1 if is_block or part.reads_hidden else 2
+    lacking = range(1 + masks * (rows > 1), 1 + masks + (most if rows == 1 else min(most, EVEN)))
+    levels = [shape.width] if shape.kind == "dynamic" else np.cumprod(shape.children(depth - 1)).tolist()
+    return sorted({(tokens, False) for tokens in lacking} | {(level, shape.kind != "chain") for level in levels})

@@ -72,7 +72,7 @@ def check_output(head: EagleHead, tensors: Tensors, target: LlamaForCausalLM) ->
     drafter.cache.open(0)
     for part in (slice(0, 9), slice(9, 10), slice(10, 14), slice(14, 23)):
         drafter.features[0] = features[: part.stop]
-        outputs.append(drafter._feed([0], tokens[part], [part.stop - part.start]))
+        outputs.append(drafter.feed([0], tokens[part], [part.stop - part.start]))
         drafter.cache.lengths[0] = part.stop
     assert torch.allclose(torch.cat(outputs), by_hand(tensors, tokens, features), rtol=0, atol=1e-9)
 
