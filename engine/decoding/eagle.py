@@ -238,9 +238,9 @@ class EagleDrafter(Drafter):
         self, tags: Sequence[int], tokens: torch.Tensor, counts: Sequence[int], nodes: Nodes | None = None
     ) -> torch.Tensor:
         """Feed pairs that are now known, or nodes with the outputs of those above them."""
-        if nodes is None:
+        if nodes is None or nodes.above is None:
             states = torch.cat([self.features[tag][-count:] for tag, count in zip(tags, counts, strict=True)])
-        elif nodes.above is None:
+        elif nodes.attended is None:  # a chain
             states = self.outputs
         else:
             outputs = self.outputs.view(len(tags), -1, self.outputs.shape[-1])

@@ -19,7 +19,7 @@ class Nodes:
     - `attended` (rows or 1, nodes, offset + nodes): the speculated tokens of its row that a node sees, itself included;
       None for a chain, in which it sees all up to itself.
     - `depths` (rows or 1, nodes): distance of its position from the committed tokens.
-    - `above` (rows or 1, nodes): in a growing tree, the node of the last level that a node is below.
+    - `above` (rows or 1, nodes): in a growing draft, the node of the last level that a node is below.
     """
 
     offset: int

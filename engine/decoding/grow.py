@@ -112,7 +112,7 @@ def grow_static(
         if number + 1 < len(children):
             end = first + tokens[-1].shape[1]
             if tree.is_chain:
-                nodes = Nodes(number)
+                nodes = Nodes(number, above=tree.parents[:, :1])  # the only node of the last level
             else:
                 above = tree.parents[:, first - 1 : end - 1] - last
                 nodes = Nodes(first - 1, tree.ancestors[:, first:end, 1:end], tree.depths[:, first:end] - 1, above)

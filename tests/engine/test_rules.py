@@ -42,10 +42,10 @@ def drafted(
     fed: list[list[Text]] = [[()]] * rows
 
     def extend(tokens: torch.Tensor, nodes: Nodes) -> torch.Tensor:
-        above = torch.zeros_like(tokens) if nodes.above is None else nodes.above.expand_as(tokens)
+        assert nodes.above is not None
         fed[:] = [
             [(*level[parent], max(token, 0)) for parent, token in zip(parents, row, strict=True)]
-            for level, parents, row in zip(fed, above.tolist(), tokens.tolist(), strict=True)
+            for level, parents, row in zip(fed, nodes.above.expand_as(tokens).tolist(), tokens.tolist(), strict=True)
         ]
         return logits_after(drafter, fed)
 
