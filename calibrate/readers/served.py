@@ -257,7 +257,7 @@ def served(made: Scenario, load: Load, engine: str, server: Server | None, trace
 def _workload(load: Load, recorded: Workload, trace: str) -> tuple[Workload, str]:
     if trace:
         return Workload(requests=len(load.arrivals), arrivals=Trace(trace)), f"{len(load.arrivals)} recorded arrivals"
-    known = load.in_flight if load.in_flight is not None else load.running
+    known = load.in_flight or load.running or None
     in_flight = max(round(known or 1), 1)
     workload = recorded
     if not recorded.lengths:
