@@ -330,17 +330,9 @@ def test_engines_of_one_server_share_its_requests(tmp_path: Path) -> None:
 
 WRONG = {  # beside what `test_contradictions.py` has of any scrape
     "restart": (r"(vllm:generation_tokens_total\{.*\}) \S+", r"\1 3", "is below the scrape before it, .*: a restart?"),
-    "NaN": (
-        r"(vllm:time_to_first_token_seconds_sum\{.*\}) \S+",
-        r"\1 NaN",
-        "seconds_sum = nan; allowed: numbers from 0",
-    ),
+    "NaN": (r"(vllm:time_to_first_token_seconds_sum\{.*\}) \S+", r"\1 NaN", "_sum = nan; allowed: numbers from 0"),
     "another server": (r'engine="0"', 'engine="1"', "lacks vllm:.* of .*before.txt, line .: another server?"),
-    "buckets": (
-        r'(vllm:e2e.*_bucket\{.*le="\+Inf"\}) \S+',
-        r"\1 500",
-        "buckets of vllm:e2e_request_.* contradict its count",
-    ),
+    "buckets": (r'(vllm:e2e.*_bucket\{.*le="\+Inf"\}) \S+', r"\1 500", "buckets of vllm:e2e_.* contradict its count"),
 }
 
 
