@@ -106,7 +106,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def unpredictable(self) -> str:
         """Why its simulation predicts nothing, in words; empty if it does."""
-        if not (self.in_flight or self.limit or self.arrivals or (self.running and self.tokens_per_s)):
+        if self.seen and not (self.in_flight or (self.running and self.tokens_per_s)):  # at moments alone
             return "requests in flight are not known over its time"
         if self.cached_share <= FEW_CACHED or self.shared_share:
             return ""
