@@ -59,8 +59,8 @@ def read_scrapes(files: Sequence[Path], prefix: str) -> list[list[Sample]]:
         raise InputError(f"{files[2]}: a third file; give one scrape, or the one before and the one after")
     scrapes = [list(_samples(path, prefix)) for path in files]
     before, after = ({(one.name, *sorted(one.labels.items())): one for one in scrapes[at]} for at in (0, -1))
-    if gone := next((key for key in before if COUNTED.search(key[0]) and key not in after), None):
-        raise InputError(f"{files[-1]}: lacks {gone[0]} of {before[gone].origin}: another server? Scrape both of one")
+    if gone := next((one for key, one in before.items() if COUNTED.search(one.name) and key not in after), None):
+        raise InputError(f"{files[-1]}: lacks {gone.name} of {gone.origin}: another server? Scrape both of one")
     for key, sample in after.items():
         earlier = before.get(key, sample)
         is_later = sample.name.endswith(CREATED) and sample.value != earlier.value

@@ -38,7 +38,7 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         engine: The shipped engine of its host times.
         model: Its model's name, as its records have it.
         slower (factor): Its times over their estimates, by step: how they meet a measured round.
-        requests: Requests in which its acceptance was counted, as many as equally long ones; 0 if that is not known.
+        requests (number): Requests that its acceptance was counted in, as many as equally long ones; 0 if unknown.
     """
 
     target: str
