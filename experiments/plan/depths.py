@@ -57,9 +57,9 @@ class Depths(NamedTuple):
         return f"{best} {'level' if len(self.level) > 1 else 'best'}{beside}{stays}"
 
     def beside(self, chosen: int | None) -> str:
-        """The same, after the depth that is chosen, where goals ask for another one."""
+        """The same, after the depth that is chosen, where goals or the smallest fleet ask for another one."""
         fastest = self.text.replace(" best", " fastest", 1)
-        return self.text if chosen in (None, *self.level) else f"{chosen}, closest to the goals; {fastest}"
+        return self.text if chosen in (None, *self.level) else f"{chosen} planned; {fastest}"
 
 
 def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:

@@ -44,8 +44,11 @@ RUNS = {
 """By model and devices, of vLLM's measured runs: the middle 86 % of one random half (`bench/ranges.py`). Hopper's dense
 steps, of which one half says too little of the other, have those of all dense models."""
 
-FITTED = Errors((0.83, 1.20), ANY, "servers fitted at another load")
-"""The same of vLLM's runs, each predicted by steps that meet the round of another load."""
+SERVERS = {
+    "vllm": Errors((0.83, 1.20), ANY, "servers fitted at another load"),
+    "sglang": Errors((0.71, 1.41), ANY, "SGLang's servers"),
+}
+"""The same of the runs of a server's engine, each predicted by steps that meet the round of another load."""
 
 STEP_ERROR: dict[Basis, float] = {
     "measured": 0.17, "estimated": 0.26, "stated": 0.26, "measured on an unsteady host": 0.50, "assumed": 0.50,
@@ -63,9 +66,11 @@ def errors_of(candidate: Candidate) -> Errors:
     profile = candidate.base.profile
     assert isinstance(profile, HardwareProfile)
     basis, (model, _, _) = basis_of(profile), candidate.target.rpartition("@")
-    runs = errors_of_runs(model, devices_in(candidate.target)[0]) if model and basis == "estimated" else None
-    known = [*filter(None, (runs,)), *[FITTED] * is_fitted(candidate)]
-    if known:
+    engine = candidate.server.engine if candidate.server else "vllm"
+    is_known = engine == "vllm" and model and basis == "estimated"
+    runs = errors_of_runs(model, devices_in(candidate.target)[0]) if is_known else None
+    fits = SERVERS.get(engine) if is_fitted(candidate) or engine != "vllm" else None
+    if known := [errors for errors in (runs, fits) if errors]:
         return min(known, key=lambda errors: errors.steps[1] / errors.steps[0])
     if rests_on_assumed(profile, "target"):
         return Errors(ASSUMED_RANGE, ANY, "steps on devices with assumed efficiencies")
@@ -99,15 +104,14 @@ def slowed(scenario: Scenario, factor: float, of_drafts: float = 1.0) -> Scenari
 def slowest(fleet: Deployment, scenario: Scenario) -> tuple[Scenario, float, float]:
     """Return the fleet with steps as slow as they may be, and by which shares steps and drafts are slower.
 
-    An engine's versions launch drafting passes faster and slower: their spread adds to the error, as independent ones,
-    unless a server's measured round has it.
+    The spread of an engine's versions in launching drafts adds to their error, unless a measured round has it.
     """
     profile, placed = fleet.candidate.base.profile, fleet.candidate.placed if fleet.depth else None
     assert isinstance(profile, HardwareProfile)
     steps = of_drafts = errors_of(fleet.candidate).steps[1] - 1
-    if rests_on_assumed(profile, "drafter"):
-        of_drafts = ASSUMED_RANGE[1] - 1
-    of_drafts = math.hypot(of_drafts, placed.engine.spread if placed and not is_fitted(fleet.candidate) else 0.0)
+    if not is_fitted(fleet.candidate):
+        of_drafts = ASSUMED_RANGE[1] - 1 if rests_on_assumed(profile, "drafter") else of_drafts
+        of_drafts = math.hypot(of_drafts, placed.engine.spread if placed else 0.0)
     return slowed(scenario, 1 + steps, (1 + of_drafts) / (1 + steps)), steps, of_drafts
 
 
@@ -120,8 +124,7 @@ def lower(fleet: Deployment) -> tuple[float, str]:
     counted = server.requests if server and 0 < fleet.depth <= fleet.candidate.present else 0
     if counted <= LOWER**-2:
         return LOWER, f"{LOWER:g} lower"
-    said = f"lower by chance, as counted in {counted} requests of one length (other texts: see turns)"
-    return counted**-0.5, f"{counted**-0.5:.2g} {said}"
+    return counted**-0.5, f"{counted**-0.5:.2g} lower by chance, as counted in {counted} requests, other texts aside"
 
 
 def accepting(scenario: Scenario, more: float) -> Scenario:

@@ -54,7 +54,7 @@ def test_schedules_keep_a_depth_that_loses_little() -> None:
     by_load = [Depths(Load(each=rows), rows, at) for rows, at in zip((1, 4, 16, 64, 128), times, strict=True)]
     assert {depth for _, depth in falling(by_load)} == {2}
     assert by_load[1].beside(3) == by_load[1].text
-    assert by_load[1].beside(2) == "2, closest to the goals; 3 fastest"
+    assert by_load[1].beside(2) == "2 planned; 3 fastest"
 
 
 def test_a_goal_is_met_where_its_whole_range_is() -> None:
@@ -123,7 +123,7 @@ def test_counted_acceptance_is_lower_by_chance_alone() -> None:
         candidates(TARGET, HEAD, acceptance=said, server=server, scenario=scenario_of("star", {"drafters.depth": 3}))
         for said in ((), ("0.7",))
     )
-    counted = "0.02 lower by chance, as counted in 2500 requests of one length (other texts: see turns)"
+    counted = "0.02 lower by chance, as counted in 2500 requests, other texts aside"
     assert lower(Deployment(head, 1, 3)) == (0.02, counted)
     for fleet in (Deployment(head, 1, 4), Deployment(stated, 1, 3), Deployment(plain, 1, 0)):
         assert lower(fleet) == (0.1, "0.1 lower")
@@ -139,6 +139,7 @@ def test_a_fit_narrows_what_is_less_well_known() -> None:
     for one, of in ((head, "servers fitted"), (now, "servers fitted"), (plain, "mixtures of")):
         assert errors_of(one) == RUNS["dense", "h100", "h200"]
         assert errors_of(replace(one, target="gpt-oss-20b@h200")).of.startswith(of)
+    assert errors_of(replace(plain, server=replace(server, engine="sglang"))).of == "SGLang's servers"
 
 
 def test_errors_are_those_of_measured_runs_where_there_are_some() -> None:
