@@ -124,7 +124,10 @@ def _load(
     if tpot_s is None and later > 0 and decoding_s:  # of versions without a histogram: the mean over all tokens
         tpot_s = Spread(decoding_s / later)
     busy_s = steps / engines * gap_s.mean if gap_s else 0.0
-    served_s = count("e2e_request_latency_seconds_sum")
+    served_s = count("e2e_request_latency_seconds_sum")  # of requests that finished
+    gaps_s = count(f"{'inter_token_latency' if gaps else 'time_per_output_token'}_seconds_sum")
+    if gap_s and of.get("time_to_first_token_seconds"):  # of all, as far as they came
+        served_s = count("time_to_first_token_seconds_sum") + gaps_s
     seen = tuple(sum(number_of(one) for one in scrape if one.name in GAUGES - {*KV_SHARES}) for scrape in scrapes)
     time_s, over, notes = _time_between(files, scrapes, seconds, busy_s, served_s, seen)
     span_s = time_s or busy_s or math.inf  # without any time there are no rates
@@ -144,6 +147,7 @@ def _load(
     cached_share = hits / queried if hits else 0.0
     held = add_up(sample for sample in last if sample.name in KV_SHARES)
     finished, tokens_per_s = count("e2e_request_latency_seconds_count"), tokens / span_s or None
+    run_s = gaps_s + count("request_prefill_time_seconds_sum") if gap_s and prefill_s else 0.0
     ways = ways_of(gap_s, tpot_s, decoding_s / span_s, tokens_per_s, rounds / span_s, tokens_per_round)
     return Load(
         over=over,
@@ -152,8 +156,8 @@ def _load(
         tokens_per_s=tokens_per_s,
         prompt_tokens=of.get("request_prompt_tokens"),
         new_tokens=of.get("request_generation_tokens"),
-        in_flight=served_s / span_s or (time_s and sum(seen) / len(seen)) or None,
-        running=mean_number("request_inference_time_seconds", "num_requests_running"),
+        in_flight=served_s / span_s or None,
+        running=run_s / span_s or mean_number("request_inference_time_seconds", "num_requests_running"),
         waiting=mean_number("request_queue_time_seconds", "num_requests_waiting"),
         seen=seen,
         kv_share=next((held[name] / engines for name in KV_SHARES if held.get(name)), None),
@@ -180,7 +184,7 @@ def _time_between(
 ) -> tuple[float, str, list[str]]:  # fmt: skip
     """Return the time between two scrapes, how it is known, and warnings; 0 where it is not known.
 
-    - `busy_s`: time that the steps between them took. `served_s`: sum of the latencies of requests that finished.
+    - `busy_s`: time that the steps between them took. `served_s`: times that requests spent there.
 
     Raises InputError for a time that the counters contradict; one that was stated may differ from what the gauges saw,
     with a note.

@@ -373,14 +373,13 @@ def test_an_idle_moment_predicts_nothing(tmp_path: Path) -> None:
     assert "1 requests in flight, assumed: the record does not say" in (tmp_path / "made.toml").read_text()
 
 
-def test_gauges_say_what_ran_where_no_request_finished(tmp_path: Path) -> None:
-    files = scrapes(tmp_path)
-    text, before = files[1].read_text(), files[0].read_text()
+def test_requests_in_flight_count_before_they_finish(tmp_path: Path) -> None:
+    text, few = metrics_text(KNOWN), metrics_text(KNOWN[:5])
+    known = load_in(read_vllm_metrics([write(tmp_path / "a.txt", text)]))
     for name in ("e2e_request_latency", "request_inference_time", "request_decode_time", "request_queue_time"):
-        pattern = rf"vllm:{name}.*\n"
-        text = re.sub(rf"(vllm:{name}.*\n)+", "".join(re.findall(pattern, before)), text)
-    load = load_in(read_vllm_metrics([files[0], write(files[1], text)], 30.0))
-    assert (load.requests, load.running, load.in_flight) == (0, 4.0, 4.0)
+        text = re.sub(rf"(vllm:{name}.*\n)+", "".join(re.findall(rf"vllm:{name}.*\n", few)), text)
+    load = load_in(read_vllm_metrics([write(tmp_path / "b.txt", text)]))
+    assert (load.requests, load.in_flight, load.running) == (5, *map(pytest.approx, (known.in_flight, known.running)))
 
 
 @pytest.mark.parametrize(
