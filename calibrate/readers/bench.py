@@ -169,15 +169,8 @@ def _timed(origin: str, bench: Bench, is_sglang: bool) -> list[Timed]:
         raise InputError(f"{origin}: {', '.join(lists)} have {lengths} entries; needs as many each")
     roles = int(CHAT in (bench.backend, bench.endpoint_type))
     return [
-        Timed(
-            start_s,
-            start_s + ttft_s,
-            start_s + ttft_s + sum(gaps_s),
-            prompt,
-            answer,
-            [] if is_sglang else gaps_s[roles:],
-        )
-        for start_s, ttft_s, gaps_s, prompt, answer, error in zip(*lists.values(), strict=True)
+        Timed(at_s, at_s + ttft_s, at_s + ttft_s + sum(gaps_s), prompt, answer, [] if is_sglang else gaps_s[roles:])
+        for at_s, ttft_s, gaps_s, prompt, answer, error in zip(*lists.values(), strict=True)
         if not error and answer
     ]
 

@@ -95,9 +95,7 @@ def make_load(
     if gaps_s and (joined > JOINED or (rounds and joined < -JOINED)):
         note = f"{joined:.0%} of the rounds came in a chunk with others: gaps between chunks are longer than rounds"
         if joined < 0:
-            note = (
-                f"{-joined:.0%} more chunks than rounds, some of no token: gaps between chunks are shorter than rounds"
-            )
+            note = f"{-joined:.0%} more chunks than rounds, some of no token: gaps between them are shorter than rounds"
         notes.append(note)
         ways = (*ways[1:], ways[0])
     until_s, over_s = float(starts_s.max()), float(np.ptp(starts_s))  # while requests came: the rest empties the server

@@ -121,14 +121,7 @@ def recorded(sessions: Sessions, depth: int) -> Recorded | None:
 
 
 def counts_of_mean(
-    origin: str,
-    source: str,
-    rounds: int,
-    key: str,
-    mean: float,
-    depth: int,
-    depth_key: str,
-    is_stated: bool = False,
+    origin: str, source: str, rounds: int, key: str, mean: float, depth: int, depth_key: str, is_stated: bool = False
 ) -> Counts:
     """Return the counts of rounds of so many tokens on average, bonus included, if every draft token passes as often.
 

@@ -79,6 +79,7 @@ OF_ALL = ("draft_ms", "verify_ms", "profile", "target", "draft", "depth")  # opt
 LENGTHS, TRACE, PROFILE = "lengths.csv", "trace.csv", "profile.json"  # beside a scenario
 TOKENS = ("num_prefill_tokens", "num_decode_tokens")
 MAX_MS = 1e9
+FEW = 10  # requests
 NO_TIMES = "it has no step times: --draft-ms and --verify-ms state them, --profile names a profile that has them"
 WIDTH = 108  # of a comment
 
@@ -247,11 +248,7 @@ def _written(
     load = load and with_held(with_inferred(with_again(load, draft)))
     load = within(load, stated[0] if stated else "", depth) if load else load
     notes = tuple(note for part in (counts, recording, load) if part for note in part.notes)
-    if load is not None and load.unpredictable:
-        notes = (*notes, f"not predicted: {load.unpredictable}")
-    if load is not None and load.shared_share:
-        hits = f"prefix hits of {load.cached_share:.0%} are observed"
-        notes = (*notes, f"{hits}; assumed: all prompts begin alike for as much of their length")
+    notes += tuple(_notes_on(load)) if load else ()
     engine, (profile, source) = READERS[kind].engine, stated or ("", "")
     at = counts.depth if counts else 0
     if stated is None and load and (inferred := inferred_profile(load, engine, (at, recording.shape.nodes(at)))):
@@ -296,6 +293,16 @@ def _written(
         inputs=inputs,
         times=source,
     )
+
+
+def _notes_on(load: Load) -> Iterator[str]:
+    if 0 < load.requests < FEW:
+        yield f"requests finished: {load.requests}, which say little of a load"
+    if load.unpredictable:
+        yield f"not predicted: {load.unpredictable}"
+    if load.shared_share:
+        hits = f"prefix hits of {load.cached_share:.0%} are observed"
+        yield f"{hits}; assumed: all prompts begin alike for as much of their length"
 
 
 def _writers(recording: Recording, profile: HardwareProfile | str) -> Iterator[tuple[str, Callable[[Path], None]]]:

@@ -106,6 +106,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def unpredictable(self) -> str:
         """Why its simulation predicts nothing, in words; empty if it does."""
+        if self.seen and not (self.in_flight or (self.running and self.tokens_per_s)):  # at moments alone
+            return "requests in flight are not known over its time"
         if self.cached_share <= FEW_CACHED or self.shared_share:
             return ""
         return f"prefix hits of {self.cached_share:.0%} are not modelled"

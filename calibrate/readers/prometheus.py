@@ -52,14 +52,17 @@ class Sample(NamedTuple):
 def read_scrapes(files: Sequence[Path], prefix: str) -> list[list[Sample]]:
     """Return the samples of one scrape, or of one before and one after: names that begin with `prefix`.
 
-    Raises InputError for a third file, as `_samples`, and where a counter of any engine fell or began again: a restart.
+    Raises InputError for a third file, as `_samples`, and where a counter of any engine fell or began again, a restart,
+    or is gone: another server.
     """
     if len(files) > 2:
         raise InputError(f"{files[2]}: a third file; give one scrape, or the one before and the one after")
     scrapes = [list(_samples(path, prefix)) for path in files]
-    before = {(sample.name, *sorted(sample.labels.items())): sample for sample in scrapes[0]}
-    for sample in scrapes[-1]:
-        earlier = before.get((sample.name, *sorted(sample.labels.items())), sample)
+    before, after = ({(one.name, *sorted(one.labels.items())): one for one in scrapes[at]} for at in (0, -1))
+    if gone := next((one for key, one in before.items() if COUNTED.search(one.name) and key not in after), None):
+        raise InputError(f"{files[-1]}: lacks {gone.name} of {gone.origin}: another server? Scrape both of one")
+    for key, sample in after.items():
+        earlier = before.get(key, sample)
         is_later = sample.name.endswith(CREATED) and sample.value != earlier.value
         if is_later or (COUNTED.search(sample.name) and number_of(sample) < number_of(earlier)):
             relation = "differs from" if is_later else "is below"

@@ -96,11 +96,8 @@ def read_inference_perf(files: Sequence[Path], in_flight: int | None = None) -> 
 def _recording(name: str, origin: str, load: Load | None, left_out: int = 0) -> Recording:
     if load is None:
         raise InputError(f"{origin}: no request succeeded with a time of its first token; run {name} with streaming")
-    notes = (
-        NO_ACCEPTANCE,
-        *([f"{left_out} requests that failed or have no first token are left out"] if left_out else ()),
-    )
-    return Recording(source=f"{name}'s report", load=asking(load, origin), notes=tuple(notes))
+    failed = [f"{left_out} requests that failed or have no first token are left out"] * bool(left_out)
+    return Recording(source=f"{name}'s report", load=asking(load, origin), notes=(NO_ACCEPTANCE, *failed))
 
 
 def _number(origin: str, entry: Any, *ways: str) -> float | None:

@@ -173,7 +173,10 @@ def estimated(target: str, draft: str, recording: Recording, engine: str, fit: b
         raise InputError(f"--draft {draft}: the record shows a server without speculation; leave it out")
     shape = mtp_of(placed.shape) if draft == MTP else shape_of(draft) if draft not in ("", *FOUND) else None
     profile = estimated_profile(placed, beside(placed, shape) if shape else None)
-    profile = msgspec.structs.replace(profile, server=Server(target, draft, engine, recording.model))
+    new = recording.load.new_tokens if recording.load and speculates else None
+    counted = round(recording.load.requests / (1 + new.cv**2)) if recording.load and new else 0  # Kish's
+    server = Server(target, draft, engine, recording.model, requests=counted)
+    profile = msgspec.structs.replace(profile, server=server)
     if draft in FOUND:  # on the host, while the device works
         profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
     profile, how = fitted(profile, recording, engine) if fit else (profile, "")
@@ -257,7 +260,7 @@ def served(made: Scenario, load: Load, engine: str, server: Server | None, trace
 def _workload(load: Load, recorded: Workload, trace: str) -> tuple[Workload, str]:
     if trace:
         return Workload(requests=len(load.arrivals), arrivals=Trace(trace)), f"{len(load.arrivals)} recorded arrivals"
-    known = load.in_flight if load.in_flight is not None else load.running
+    known = load.in_flight or load.running or None
     in_flight = max(round(known or 1), 1)
     workload = recorded
     if not recorded.lengths:

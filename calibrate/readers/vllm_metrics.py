@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from specfleet.calibration.readers.counts import counts_of_survivors, steps_without_draft
-from specfleet.calibration.readers.load import Load, Spread, ways_of
+from specfleet.calibration.readers.laws import at_most
+from specfleet.calibration.readers.load import AGREE, Load, Spread, ways_of
 from specfleet.calibration.readers.prometheus import (
     COUNTED,
     Sample,
@@ -33,12 +34,10 @@ FEWEST = 4.0  # requests in flight, below which two moments say little of their 
 def read_vllm_metrics(files: Sequence[Path], seconds: float | None = None) -> Recording:
     """Read one scrape, with counts since the server's start, or two, with counts between them.
 
-    - `seconds`: time between two scrapes; else by their samples' times, or by the files'.
-
-    InputError unless it is above 0, between two.
+    - `seconds`: time between two scrapes, above 0; else by their samples' times, or by the files'.
 
     A server without these counters does not speculate: its scrapes have a load only. Raises InputError, naming file,
-    metric and both values, where counters are missing, contradict each other, or fall.
+    metric and both values, where counters are missing, contradict each other, fall, or count nothing.
     """
     if seconds is not None and (not 0 < seconds <= MAX_S or len(files) != 2):
         raise InputError(f"--seconds {seconds}: needs a time above 0 between two scrapes")
@@ -47,6 +46,8 @@ def read_vllm_metrics(files: Sequence[Path], seconds: float | None = None) -> Re
     kept = [[sample for sample in scrape if COUNTED.search(sample.name) or sample.name in GAUGES] for scrape in scrapes]
     sums = list(map(add_up, kept))
     counted = sums[0] if len(sums) == 1 else between(sums[0], sums[1], GAUGES)
+    if counted.get(TOKENS) == 0:
+        raise InputError(f"{', '.join(map(str, files))}: {TOKENS}_total counts no token: an idle server shows no load")
     has_drafts = any(sample.name.startswith(PREFIX) for scrape in scrapes for sample in scrape)
     counts = _counts(files, scrapes, counted, model) if has_drafts else None
     load = _load(files, scrapes, counted, counts, seconds)
@@ -90,8 +91,7 @@ def _load(
 ) -> Load | None:
     """Return the load in one scrape or between two; None where no token came, or no metric of the load is there.
 
-    - `counted`: sums over engines, of one scrape or between two.
-    - `counts`: of rounds.
+    - `counted`: sums over engines, of one scrape or between two. `counts`: of rounds.
     - `seconds`: time between two scrapes, if it is stated.
     """
     origin, last = str(files[-1]), scrapes[-1]
@@ -107,7 +107,7 @@ def _load(
 
     def mean_number(times: str, gauge: str) -> float | None:
         """Of requests, by Little's law; for versions without their times, what the scrapes saw."""
-        has_times = span_s < math.inf and f"vllm:{times}_sum" in counted
+        has_times = span_s < math.inf and count(f"{times}_count") > 0
         return count(f"{times}_sum") / span_s if has_times else counted.get(f"vllm:{gauge}")
 
     tokens, steps = count("generation_tokens"), count("iteration_tokens_total_count")
@@ -115,12 +115,19 @@ def _load(
         return None
     engines = len({sample.labels.get("engine") for sample in last if sample.name.removesuffix("_total") == TOKENS})
     gap_s = of.get("inter_token_latency_seconds") or of.get("time_per_output_token_seconds")  # the second until 0.10
+    gaps, beyond = count("inter_token_latency_seconds_count"), tokens - count("time_to_first_token_seconds_count")
+    if not rounds and beyond > (1 + AGREE) * gaps > 0:
+        more = f"{beyond:g} tokens after first ones in {gaps:g} steps of requests"
+        raise InputError(f"{origin}: {more}: the server drafts, and {PREFIX}drafts_total does not count it")
     tpot_s, decoding_s = of.get("request_time_per_output_token_seconds"), count("request_decode_time_seconds_sum")
     later = count("request_generation_tokens_sum") - count("request_generation_tokens_count")
     if tpot_s is None and later > 0 and decoding_s:  # of versions without a histogram: the mean over all tokens
         tpot_s = Spread(decoding_s / later)
     busy_s = steps / engines * gap_s.mean if gap_s else 0.0
-    served_s = count("e2e_request_latency_seconds_sum")
+    served_s = count("e2e_request_latency_seconds_sum")  # of requests that finished
+    gaps_s = count(f"{'inter_token_latency' if gaps else 'time_per_output_token'}_seconds_sum")
+    if gap_s and of.get("time_to_first_token_seconds"):  # of all, as far as they came
+        served_s = count("time_to_first_token_seconds_sum") + gaps_s
     seen = tuple(sum(number_of(one) for one in scrape if one.name in GAUGES - {*KV_SHARES}) for scrape in scrapes)
     time_s, over, notes = _time_between(files, scrapes, seconds, busy_s, served_s, seen)
     span_s = time_s or busy_s or math.inf  # without any time there are no rates
@@ -136,13 +143,11 @@ def _load(
     if busy_share is not None and busy_share < MIN_BUSY:
         notes.append(f"requests ran {busy_share:.0%} of the time: means over all of it are lower than under way")
     hits, queried = count("prefix_cache_hits"), count("prefix_cache_queries")
-    if hits > queried:
-        raise InputError(
-            f"{origin}: vllm:prefix_cache_hits_total = {hits:g}, of prefix_cache_queries_total = {queried:g}"
-        )
+    at_most(origin, "vllm:prefix_cache_hits_total", round(hits), "prefix_cache_queries_total", round(queried))
     cached_share = hits / queried if hits else 0.0
     held = add_up(sample for sample in last if sample.name in KV_SHARES)
     finished, tokens_per_s = count("e2e_request_latency_seconds_count"), tokens / span_s or None
+    run_s = gaps_s + count("request_prefill_time_seconds_sum") if gap_s and prefill_s else 0.0
     ways = ways_of(gap_s, tpot_s, decoding_s / span_s, tokens_per_s, rounds / span_s, tokens_per_round)
     return Load(
         over=over,
@@ -152,7 +157,7 @@ def _load(
         prompt_tokens=of.get("request_prompt_tokens"),
         new_tokens=of.get("request_generation_tokens"),
         in_flight=served_s / span_s or None,
-        running=mean_number("request_inference_time_seconds", "num_requests_running"),
+        running=run_s / span_s or mean_number("request_inference_time_seconds", "num_requests_running"),
         waiting=mean_number("request_queue_time_seconds", "num_requests_waiting"),
         seen=seen,
         kv_share=next((held[name] / engines for name in KV_SHARES if held.get(name)), None),
@@ -179,7 +184,7 @@ def _time_between(
 ) -> tuple[float, str, list[str]]:  # fmt: skip
     """Return the time between two scrapes, how it is known, and warnings; 0 where it is not known.
 
-    - `busy_s`: time that the steps between them took. `served_s`: sum of the latencies of requests that finished.
+    - `busy_s`: time that the steps between them took. `served_s`: times that requests spent there.
 
     Raises InputError for a time that the counters contradict; one that was stated may differ from what the gauges saw,
     with a note.

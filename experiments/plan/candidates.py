@@ -262,7 +262,9 @@ def _at(
         stated = frozenset(key.removeprefix("verifiers.") for key in (asked.settings if asked.server else asked.given))
         costs = prices[place], prices.get(where, 0.0)
         said = (*filter(None, (source,)), *past)
-        return Candidate(name, method, base, depths, *costs, place, where, model, drafter, stated, server, said)
+        is_counted = of_drafts is usual and not any(key.startswith("acceptance") for key in asked.settings)
+        kept = server if is_counted or not server else msgspec.structs.replace(server, requests=0)
+        return Candidate(name, method, base, depths, *costs, place, where, model, drafter, stated, kept, said)
 
     yield made("no speculation", "none")
     seen = set[str]()

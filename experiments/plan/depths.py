@@ -49,18 +49,17 @@ class Depths(NamedTuple):
         span = f"{drafts[0]} to {drafts[-1]}" if len(drafts) > 2 else " and ".join(map(str, drafts))
         best = " and ".join(filter(None, (span, "off" if 0 in self.level else "")))
         others = [depth for depth in dict.fromkeys((self.present or 1, 1, 0)) if depth in {*self.times} - {*self.level}]
-        losses = [self.times[depth] - 1 if self.load.per_s else 1 - 1 / self.times[depth] for depth in others]
         names = [f"at depth {depth}{', as now' * (depth == self.present)}" if depth else "when off" for depth in others]
-        lost = ", ".join(f"{loss:.0%} {name}" for loss, name in zip(losses, names, strict=True))
-        what = "a request takes longer by" if self.load.per_s else "tokens/s lost:"
-        beside = f" ({what} {lost})".replace("inf%", "no end") if lost else ""
+        lost = ", ".join(f"{self.times[depth] - 1:.0%} {name}" for depth, name in zip(others, names, strict=True))
+        what = "request" if self.load.per_s else "token"
+        beside = f" (a {what} takes longer by {lost})".replace("inf%", "no end") if lost else ""
         stays = f"; now {self.present}: no change needed" if self.present in drafts else ""
         return f"{best} {'level' if len(self.level) > 1 else 'best'}{beside}{stays}"
 
     def beside(self, chosen: int | None) -> str:
-        """The same, after the depth that is chosen, where goals ask for another one."""
+        """The same, after the depth that is chosen, where goals or the smallest fleet ask for another one."""
         fastest = self.text.replace(" best", " fastest", 1)
-        return self.text if chosen in (None, *self.level) else f"{chosen}, closest to the goals; {fastest}"
+        return self.text if chosen in (None, *self.level) else f"{chosen} planned; {fastest}"
 
 
 def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:

@@ -12,7 +12,7 @@ from specfleet.experiments.plan.answer import Reached, Row, RuleOfThumb, goals_r
 from specfleet.experiments.plan.candidates import unstated
 from specfleet.experiments.plan.deployments import MARGIN, Deployment, Load
 from specfleet.experiments.plan.depths import LOOK, MAX_IN_FLIGHT, tokens_per_s
-from specfleet.experiments.plan.ranges import LOWER, Ranges, carries, errors_of, missed, ranges_of, slowest
+from specfleet.experiments.plan.ranges import Ranges, carries, errors_of, lower, missed, ranges_of, slowest
 from specfleet.experiments.plan.search import SEEDS, SLOW_FEW, Simulations, able
 from specfleet.experiments.plan.serving import FULL, TIME, WORTH
 from specfleet.experiments.plan.trials import INDIFFERENT, Interval, Values, simulated
@@ -265,20 +265,20 @@ def _risks(search: Simulations, ranges: Ranges, goals: Sequence[Reached]) -> Ite
     question, best = search.question, search.best[0]
     errors, (_, steps, of_drafts) = errors_of(best.candidate), slowest(best, search.scenario(best))
     by = f"{of_drafts:.0%}" if of_drafts < 1 else f"{1 + of_drafts:.2g} times as slow"
-    drafts = f" and drafts {by}, or acceptance is {LOWER:g} lower" if best.depth else ""
+    drafts = f" and drafts {by}, or acceptance is {lower(best)[1]}" if best.depth else ""
     said = _outcome(search, [goal.text for goal in goals if goal.state != "met"], ranges.slow, ranges.poor)
-    said += _against_plain(search, ranges)
+    said = f"{said or 'the worse ends of the ranges above'}{_against_plain(search, ranges)}"
     yield f"risk: if steps are {steps:.0%} slower ({errors.of}){drafts}: {said}"
     if question.load.per_s and question.load.burstiness > BURSTS:
         bursts = msgspec.structs.replace(question.load, burstiness=BURSTS)
         values = simulated(search.scenario(best, bursts))
         times = [f"{what} {1e3 * values[name]:.4g} ms" for what, name in OPEN.items() if name in values]
-        said = _outcome(search, missed(search, values), values)
-        yield f"risk: in bursts (burstiness {BURSTS:g}): {', '.join(times)}; {said}"
+        said = filter(None, (", ".join(times), _outcome(search, missed(search, values), values)))
+        yield f"risk: in bursts (burstiness {BURSTS:g}): {'; '.join(said)}"
 
 
 def _against_plain(search: Simulations, ranges: Ranges) -> str:
-    """Say by how much a closed loop's drafts gain at the worse ends, beside no speculation with steps as slow."""
+    """Say by how much no speculation, with steps as slow, is worse in a closed loop at the worse ends."""
     best, aim = search.best[0], search.question.aim
     plain = next((fleet for fleet in search.best if not fleet.depth), best)
     if plain == best or search.question.load.per_s:
@@ -286,12 +286,12 @@ def _against_plain(search: Simulations, ranges: Ranges) -> str:
     slow, cost = simulated(slowest(plain, search.scenario(plain))[0]), plain.cost_per_hour / best.cost_per_hour
     ends = (slow, ranges.slow), (search.values[plain.title][0], ranges.poor)
     gain = min(theirs["token_s"] / ours["token_s"] for theirs, ours in ends) * (1.0 if aim == "time" else cost) - 1
-    return f"; there drafts gain {gain:.0%}" if gain > INDIFFERENT else "; not sure: there drafts gain nothing"
+    worse = f"{gain:.0%} {'longer' if aim == 'time' else 'dearer'} a token"
+    return f"; there no speculation is {worse}" if gain > INDIFFERENT else "; not sure: there drafts gain nothing"
 
 
 def _outcome(search: Simulations, lost: Sequence[str], *ends: Values) -> str:
-    """Say whether the goals hold at all of these ends; `lost`: those that do not."""
+    """Say whether the goals hold at all of these ends, if there are some; `lost`: those that do not."""
     if any(values["overload"] for values in ends):
         return "more than it carries"
-    said = "meets the goals" if search.question.goals else "the worse ends of the ranges above"
-    return f"misses {', '.join(lost)}" if lost else said
+    return f"misses {', '.join(lost)}" if lost else "meets the goals" * bool(search.question.goals)

@@ -13,7 +13,7 @@ from specfleet.experiments.plan.commands import make_schedule, server_commands
 from specfleet.experiments.plan.deployments import Deployment
 from specfleet.experiments.plan.depths import Depths, depths_at, falling, if_all_are_slow, schedule_lines, span
 from specfleet.experiments.plan.lines import HITS, carried
-from specfleet.experiments.plan.ranges import LOWER, Ranges, errors_of, ranges_of
+from specfleet.experiments.plan.ranges import Ranges, errors_of, lower, ranges_of
 from specfleet.experiments.plan.search import Simulations
 from specfleet.experiments.plan.turns import turns
 
@@ -80,8 +80,8 @@ def _ranges(by_load: Sequence[Best], ranges: Sequence[tuple[Row, Ranges]]) -> st
     said = [(_shares(row, at, metrics), _short(row.load)) for row, at in ranges]
     runs = [(text, span([load for _, load in run])) for text, run in groupby(said, key=lambda pair: pair[0])]
     texts = [f"{f'at {loads}: ' if len(runs) > 1 else ''}{text}" for text, loads in runs]
-    drafts = f"; acceptance {LOWER:g} lower" if any(row.depth for row, _ in ranges) else ""
-    return f"{'; '.join(texts)} ({errors_of(by_load[0][0].best[0].candidate).of}{drafts})"
+    less = {f"; acceptance {lower(search.best[0])[1]}" for search, _ in by_load if search.best[0].depth}
+    return f"{'; '.join(texts)} ({errors_of(by_load[0][0].best[0].candidate).of}{''.join(sorted(less))})"
 
 
 def _shares(row: Row, ranges: Ranges, metrics: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""How far off the numbers of a plan may be: steps as fast or slow as measured runs were, and acceptance 0.1 lower."""
+"""How far off the numbers of a plan may be: steps as fast or slow as measured runs were, and acceptance lower."""
 
 import math
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from specfleet.fleet.times.profile import HardwareProfile
 
 STEPS = ("draft", "draft_prefill", "verify", "verify_prefill", "decode")
 WIDEST = 2.0  # of a range, its upper end over its lower one, beyond which it says nothing
-LOWER = 0.1  # by which acceptance may be lower
+LOWER = 0.1  # by which acceptance may be lower (assumed)
 Range = tuple[float, float]
 ANY: Range = (0.0, math.inf)
 
@@ -44,6 +44,12 @@ RUNS = {
 """By model and devices, of vLLM's measured runs: the middle 86 % of one random half (`bench/ranges.py`). Hopper's dense
 steps, of which one half says too little of the other, have those of all dense models."""
 
+SERVERS = {
+    "vllm": Errors((0.83, 1.20), ANY, "servers fitted at another load"),
+    "sglang": Errors((0.71, 1.41), ANY, "SGLang's servers"),
+}
+"""The same of the runs of a server's engine, each predicted by steps that meet the round of another load."""
+
 STEP_ERROR: dict[Basis, float] = {
     "measured": 0.17, "estimated": 0.26, "stated": 0.26, "measured on an unsteady host": 0.50, "assumed": 0.50,
 }  # fmt: skip
@@ -60,13 +66,22 @@ def errors_of(candidate: Candidate) -> Errors:
     profile = candidate.base.profile
     assert isinstance(profile, HardwareProfile)
     basis, (model, _, _) = basis_of(profile), candidate.target.rpartition("@")
-    runs = errors_of_runs(model, devices_in(candidate.target)[0]) if model and basis == "estimated" else None
-    if runs is not None:
-        return runs
+    engine = candidate.server.engine if candidate.server else "vllm"
+    is_known = engine == "vllm" and model and basis == "estimated"
+    runs = errors_of_runs(model, devices_in(candidate.target)[0]) if is_known else None
+    fits = SERVERS.get(engine) if is_fitted(candidate) or engine != "vllm" else None
+    if known := [errors for errors in (runs, fits) if errors]:
+        return min(known, key=lambda errors: errors.steps[1] / errors.steps[0])
     if rests_on_assumed(profile, "target"):
         return Errors(ASSUMED_RANGE, ANY, "steps on devices with assumed efficiencies")
     steps = 1 / (1 + STEP_ERROR[basis]), 1 + STEP_ERROR[basis]
     return Errors(steps, ANY if basis == "estimated" else steps, f"{basis} steps")
+
+
+def is_fitted(candidate: Candidate) -> bool:
+    """Return whether the measured round of a server that drafts in this way set its times."""
+    server = candidate.server
+    return server is not None and bool(server.slower) and candidate.drafted_by == (server.draft or "none")
 
 
 def errors_of_runs(model: str, device: str) -> Errors | None:
@@ -89,15 +104,27 @@ def slowed(scenario: Scenario, factor: float, of_drafts: float = 1.0) -> Scenari
 def slowest(fleet: Deployment, scenario: Scenario) -> tuple[Scenario, float, float]:
     """Return the fleet with steps as slow as they may be, and by which shares steps and drafts are slower.
 
-    An engine's versions launch drafting passes faster and slower: their spread adds to the error, as independent ones.
+    The spread of an engine's versions in launching drafts adds to their error, unless a measured round has it.
     """
     profile, placed = fleet.candidate.base.profile, fleet.candidate.placed if fleet.depth else None
     assert isinstance(profile, HardwareProfile)
     steps = of_drafts = errors_of(fleet.candidate).steps[1] - 1
-    if rests_on_assumed(profile, "drafter"):
-        of_drafts = ASSUMED_RANGE[1] - 1
-    of_drafts = math.hypot(of_drafts, placed.engine.spread if placed else 0.0)
+    if not is_fitted(fleet.candidate):
+        of_drafts = ASSUMED_RANGE[1] - 1 if rests_on_assumed(profile, "drafter") else of_drafts
+        of_drafts = math.hypot(of_drafts, placed.engine.spread if placed else 0.0)
     return slowed(scenario, 1 + steps, (1 + of_drafts) / (1 + steps)), steps, of_drafts
+
+
+def lower(fleet: Deployment) -> tuple[float, str]:
+    """Return by how much acceptance may be lower, and in words: as assumed, or by chance in the requests of a server.
+
+    Each of those counts as a single draft, so at 95 % that is at most 1 / sqrt(requests), up to the server's depth.
+    """
+    server = fleet.candidate.server
+    counted = server.requests if server and 0 < fleet.depth <= fleet.candidate.present else 0
+    if counted <= LOWER**-2:
+        return LOWER, f"{LOWER:g} lower"
+    return counted**-0.5, f"{counted**-0.5:.2g} lower by chance, as counted in {counted} requests, other texts aside"
 
 
 def accepting(scenario: Scenario, more: float) -> Scenario:
@@ -118,7 +145,7 @@ def carries(fleet: Deployment, scenario: Scenario, load: Load) -> bool:
 
 
 class Ranges(NamedTuple):
-    """The metrics of a fleet with steps as slow as they may be, and with acceptance 0.1 lower."""
+    """The metrics of a fleet with steps as slow as they may be, and with acceptance as low."""
 
     slow: Values
     poor: Values
@@ -148,7 +175,7 @@ def ranges_of(search: Simulations, fleet: Deployment) -> Ranges:
     values = simulated(slow)
     if values["overload"] or not carries(fleet, slow, search.question.load):
         values = dict.fromkeys(values, math.nan) | {"overload": 1.0}
-    poor = simulated(accepting(scenario, -LOWER)) if fleet.depth else search.values[fleet.title][0]
+    poor = simulated(accepting(scenario, -lower(fleet)[0])) if fleet.depth else search.values[fleet.title][0]
     return Ranges(values, poor, errors_of(fleet.candidate))
 
 

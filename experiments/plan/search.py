@@ -178,7 +178,8 @@ class Simulations:
         gap = self.gap(fleet, best)
         if gap.value < INDIFFERENT or gap.low <= 0:
             return "level"
-        return f"{gap.value:.0%} dearer a token" if aim == "token" else f"{1 + gap.value:.3g} times as long a request"
+        what = "dearer a token" if aim == "token" else f"longer a {'request' if self.question.load.per_s else 'token'}"
+        return f"{gap.value:.0%} {what}"
 
 
 def find(

@@ -51,13 +51,9 @@ def decode(
     if asynchronous:
         drafters["overlap"] = AHEAD
     return simulated(
-        name="amusd",
-        seed=seed,
-        profile=profile,
-        acceptance=acceptance or Geometric(0.0),
-        drafters=drafters,
+        name="amusd", seed=seed, profile=profile, acceptance=acceptance or Geometric(0.0), drafters=drafters,
         workload={"requests": 1, "prompt_tokens": 1000, "new_tokens": tokens},
-    )
+    )  # fmt: skip
 
 
 def total_s(run: Run) -> float:

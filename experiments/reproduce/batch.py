@@ -165,16 +165,12 @@ def served(profile: HardwareProfile, B: int, depth: int) -> float:
     """Return the throughput of a target that serves B requests at a time; depth 0 is without speculation."""
     fit = model.fitted()
     run = simulated(
-        name="batch-fig6",
-        profile=profile,
+        name="batch-fig6", profile=profile, verifiers={"max_num_seqs": B},
         acceptance={"model": "geometric", "beta": fit.beta},
         drafters={"depth": depth, "place": "target"} if depth else {"count": 0},
-        verifiers={"max_num_seqs": B},
         workload={
-            "requests": SERVED * B + 8,
-            "streams": B,
-            "prompt_tokens": model.PROMPT_TOKENS,
-            "new_tokens": {"low": fit.low, "high": fit.high},
+            "requests": SERVED * B + 8, "streams": B,
+            "prompt_tokens": model.PROMPT_TOKENS, "new_tokens": {"low": fit.low, "high": fit.high},
         },
-    )
+    )  # fmt: skip
     return measure(run)["throughput"].value

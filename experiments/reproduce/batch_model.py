@@ -105,19 +105,14 @@ def run_batch(
     chosen = workload if "lengths" in workload else offline
     verify_s, further_row_s = (verify_ms or own_verify_ms) / 1000, (written_row_ms + scattered_row_ms) / 1000
     return simulated(
-        name="batch",
-        seed=seed,
+        name="batch", seed=seed, verifiers=rows, drafters={"depth": KEPT, "place": "target"},
         profile={
-            "name": "batch-a100",
-            "draft": {"base_s": draft_ms / 1000},
+            "name": "batch-a100", "draft": {"base_s": draft_ms / 1000},
             "verify": {"base_s": verify_s + written_row_ms / 1000, "per_row_s": further_row_s},
             "realign": {"base_s": realign[0] / 1000, "per_row_s": realign[1] / 1000},
         },
-        drafters={"depth": KEPT, "place": "target"},
-        verifiers=rows,
-        acceptance={"model": "geometric", "beta": fit.beta},
-        workload=chosen | {"streams": chosen["requests"]},
-    )
+        acceptance={"model": "geometric", "beta": fit.beta}, workload=chosen | {"streams": chosen["requests"]},
+    )  # fmt: skip
 
 
 def policy_of(rows: dict[str, Any]) -> str:

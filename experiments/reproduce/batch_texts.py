@@ -70,15 +70,10 @@ def one_thread() -> Iterator[None]:
 def scenario_of(rows: dict[str, Any], requests: int, new_tokens: int) -> Scenario:
     """Return a batch of the demo pair, on prompts of mixed length. `rows`: keys of the target, its rule for rows."""
     workload = {"requests": requests, "streams": requests, "prompt_tokens": {"low": 16, "high": 96}}
-    return make_scenario(
-        {
-            "name": "batch-table1",
-            "precision": PRECISION,
-            "drafters": {"depth": 5, "place": "target"},
-            "verifiers": rows,
-            "workload": workload | {"new_tokens": new_tokens},
-        }
-    )
+    return make_scenario({
+        "name": "batch-table1", "precision": PRECISION, "drafters": {"depth": 5, "place": "target"},
+        "verifiers": rows, "workload": workload | {"new_tokens": new_tokens},
+    })  # fmt: skip
 
 
 def load_target() -> CausalLM:

@@ -37,22 +37,18 @@ def run_rule(rule: str, clients: int, budget: int, family: str = "Qwen3", seed: 
     larger = [{"first": clients // 2 + 1, "step": {"per_token_s": large_s}}] if clients == 8 else []
     requests = clients * (ITERATIONS * {4: 8, 8: 6}[clients] // new_tokens + 2)
     return simulated(
-        name="goodspeed",
-        seed=seed,
+        name="goodspeed", seed=seed,
         profile={
-            "name": f"goodspeed-{family}",
-            "draft": {"per_token_s": small_s},
-            "draft_prefill": {"base_s": 0.03},
+            "name": f"goodspeed-{family}", "vocabulary": models["vocabulary"],
+            "draft": {"per_token_s": small_s}, "draft_prefill": {"base_s": 0.03},
             "verify": {"base_s": verify_s, "per_token_s": token_s, "per_row_token_s": token_s},
-            "verify_prefill": {"base_s": 0.04},
-            "vocabulary": models["vocabulary"],
-            "link": {"latency_s": 0.005, "bandwidth_bytes_per_s": 1.25e8},
+            "verify_prefill": {"base_s": 0.04}, "link": {"latency_s": 0.005, "bandwidth_bytes_per_s": 1.25e8},
         },
         drafters={"count": clients, "tiers": larger},
         verifiers={"count": 1, "late": "wait", "allocate": RULES[rule] | {"budget": budget}},
         acceptance={"model": "ratios", "switch": 0.3, "clients": [list(client) for client in DOMAINS[clients]]},
         workload={"requests": requests, "temperature": 1.0, "prompt_tokens": 100, "new_tokens": new_tokens},
-    )
+    )  # fmt: skip
 
 
 def goodputs(run: Run, clients: int) -> tuple[np.ndarray, np.ndarray]:

@@ -90,20 +90,13 @@ def star(N: int, S_s: float, local_s: float, remote_s: float, variation: float) 
     returns, of_table_2 = uniformly(variation), min(N, LOCAL) - 1
     of_drafts = math.sqrt(TABLE_2["variance_ms2"][of_table_2]) / TABLE_2["mean_ms"][of_table_2]
     remote = [{"first": LOCAL + 1, "step": {"base_s": remote_s, "spread": returns}}]
-    return make_scenario(
-        {
-            "name": "starsd-table1",
-            "profile": {
-                "name": "starsd-table1",
-                "draft": {"base_s": S_s, "spread": uniformly(of_drafts)},
-                "verify": {"base_s": local_s, "spread": returns},
-            },
-            "acceptance": {"model": "geometric", "beta": 0.75},
-            "drafters": {"depth": 5},
-            "verifiers": {"count": N, "tiers": remote},
-            "workload": {"requests": N, "prompt_tokens": 10, "new_tokens": NEW_TOKENS},
-        }
-    )
+    draft, verify = {"base_s": S_s, "spread": uniformly(of_drafts)}, {"base_s": local_s, "spread": returns}
+    return make_scenario({
+        "name": "starsd-table1", "profile": {"name": "starsd-table1", "draft": draft, "verify": verify},
+        "acceptance": {"model": "geometric", "beta": 0.75},
+        "drafters": {"depth": 5}, "verifiers": {"count": N, "tiers": remote},
+        "workload": {"requests": N, "prompt_tokens": 10, "new_tokens": NEW_TOKENS},
+    })  # fmt: skip
 
 
 def kind_of(quantity: str, N: int, own_S: Sequence[int], own_Z: Sequence[int]) -> Kind:

@@ -92,10 +92,7 @@ def _complete(value: Any, annotation: Any, keys: tuple[str | int, ...] = (), nam
         tags = tag_fields(annotation, ())
         return {
             key: _complete(
-                item,
-                Any if key in tags else _child(annotation, key),
-                (*keys, key),
-                str(key) if structs else name,
+                item, Any if key in tags else _child(annotation, key), (*keys, key), str(key) if structs else name
             )
             for key, item in value.items()
         }

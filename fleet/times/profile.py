@@ -38,6 +38,7 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         engine: The shipped engine of its host times.
         model: Its model's name, as its records have it.
         slower (factor): Its times over their estimates, by step: how they meet a measured round.
+        requests (number): Requests that its acceptance was counted in, as many as equally long ones; 0 if unknown.
     """
 
     target: str
@@ -45,6 +46,7 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     engine: str = "graphs"
     model: str = ""
     slower: dict[str, Factor] = {}
+    requests: Size = 0
 
 
 class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

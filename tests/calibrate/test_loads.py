@@ -330,16 +330,9 @@ def test_engines_of_one_server_share_its_requests(tmp_path: Path) -> None:
 
 WRONG = {  # beside what `test_contradictions.py` has of any scrape
     "restart": (r"(vllm:generation_tokens_total\{.*\}) \S+", r"\1 3", "is below the scrape before it, .*: a restart?"),
-    "NaN": (
-        r"(vllm:time_to_first_token_seconds_sum\{.*\}) \S+",
-        r"\1 NaN",
-        "seconds_sum = nan; allowed: numbers from 0",
-    ),
-    "buckets": (
-        r'(vllm:e2e.*_bucket\{.*le="\+Inf"\}) \S+',
-        r"\1 500",
-        "buckets of vllm:e2e_request_.* contradict its count",
-    ),
+    "NaN": (r"(vllm:time_to_first_token_seconds_sum\{.*\}) \S+", r"\1 NaN", "_sum = nan; allowed: numbers from 0"),
+    "another server": (r'engine="0"', 'engine="1"', "lacks vllm:.* of .*before.txt, line .: another server?"),
+    "buckets": (r'(vllm:e2e.*_bucket\{.*le="\+Inf"\}) \S+', r"\1 500", "buckets of vllm:e2e_.* contradict its count"),
 }
 
 
@@ -361,8 +354,32 @@ def test_what_a_scrape_lacks_is_left_out(tmp_path: Path) -> None:
     load = load_in(read_vllm_metrics(files, 30.0))
     assert (load.gap_s, load.prefill_s, load.prompt_tokens) == (None, None, None)
     assert load.ways[0].name == "rows / (rounds/s)"
-    with pytest.raises(InputError, match="and a load"):
-        read_vllm_metrics([write(tmp_path / "x.txt", NOTHING.partition("vllm:spec")[0])])
+    for text, said in (
+        (NOTHING, "counts no token: an idle server shows no load"),
+        (re.sub(r"vllm:spec.*\n", "", metrics_text(KNOWN)), "the server drafts, and vllm:spec.* does not count it"),
+        (re.sub(r"vllm:[^s].*\n|vllm:spec.*\n", "", metrics_text(KNOWN)), "and a load"),
+    ):
+        with pytest.raises(InputError, match=said):
+            read_vllm_metrics([write(tmp_path / "x.txt", text)])
+
+
+def test_an_idle_moment_predicts_nothing(tmp_path: Path) -> None:
+    text = re.sub(r"vllm:iteration.*\n", "", metrics_text(KNOWN)).replace('"} 4\n', '"} 0\n', 1)
+    times: dict[str, Any] = {"target": AT, "draft": "eagle3"}
+    made = specfleet.import_record("vllm-metrics", write(tmp_path / "m.txt", text), tmp_path / "made.toml", **times)
+    comparison = specfleet.compare_load(made)
+    assert comparison is not None
+    assert comparison.line() == "not predicted: requests in flight are not known over its time"
+    assert "1 requests in flight, assumed: the record does not say" in (tmp_path / "made.toml").read_text()
+
+
+def test_requests_in_flight_count_before_they_finish(tmp_path: Path) -> None:
+    text, few = metrics_text(KNOWN), metrics_text(KNOWN[:5])
+    known = load_in(read_vllm_metrics([write(tmp_path / "a.txt", text)]))
+    for name in ("e2e_request_latency", "request_inference_time", "request_decode_time", "request_queue_time"):
+        text = re.sub(rf"(vllm:{name}.*\n)+", "".join(re.findall(rf"vllm:{name}.*\n", few)), text)
+    load = load_in(read_vllm_metrics([write(tmp_path / "b.txt", text)]))
+    assert (load.requests, load.in_flight, load.running) == (5, *map(pytest.approx, (known.in_flight, known.running)))
 
 
 @pytest.mark.parametrize(

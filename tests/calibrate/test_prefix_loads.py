@@ -66,7 +66,7 @@ def test_more_hits_than_queries_are_refused(tmp_path: Path) -> None:
     requests = served_in(simulate(scenario_of_server(40)))
     for queries in ("", "vllm:prefix_cache_queries_total 60\n"):
         text = metrics_text(requests) + "vllm:prefix_cache_hits_total 90\n" + queries
-        with pytest.raises(InputError, match=r"prefix_cache_hits_total = 90, of prefix_cache_queries_total = (0|60)"):
+        with pytest.raises(InputError, match=r"hits_total = 90 exceeds prefix_cache_queries_total = (0|60)"):
             specfleet.import_record("vllm-metrics", write(tmp_path / "a.txt", text), tmp_path / "made.toml")
 
 

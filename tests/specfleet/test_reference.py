@@ -147,13 +147,7 @@ def test_every_policy_and_model_is_explained_with_its_keys(title: str) -> None:
 
 @pytest.mark.parametrize(
     ("word", "near"),
-    [
-        ("depht", "depth"),
-        ("drafters.dept", "drafters.depth"),
-        ("R_qq", "R_q"),
-        ("waits", "wait_s"),
-        ("n", "N"),
-    ],
+    [("depht", "depth"), ("drafters.dept", "drafters.depth"), ("R_qq", "R_q"), ("waits", "wait_s"), ("n", "N")],
 )
 def test_an_unknown_word_gives_the_nearest_ones(word: str, near: str) -> None:
     with pytest.raises(InputError, match=f"unknown; nearest: .*{near}"):

@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from specfleet.experiments.plan.answer import goals_reached
 from specfleet.experiments.plan.commands import make_schedule, server_commands
 from specfleet.experiments.plan.deployments import Deployment, Load
 from specfleet.experiments.plan.depths import Depths, falling, schedule_lines
 from specfleet.experiments.plan.goals import parse_slo
-from specfleet.experiments.plan.ranges import ANY, RUNS, WIDEST, Errors, Ranges, accepting, errors_of
+from specfleet.experiments.plan.ranges import ANY, RUNS, WIDEST, Errors, Ranges, accepting, errors_of, lower, slowest
 from specfleet.experiments.plan.trials import Interval
 from specfleet.fleet.acceptance.models import Geometric, PerPosition, survival
 from specfleet.fleet.scenario.reading import scenario_of
+from specfleet.fleet.times.profile import Server
 from tests.helpers.plans import candidates
 
 TARGET, HEAD = "llama-3.1-8b@h100", "eagle3-llama-3.1-8b"
@@ -27,11 +29,8 @@ BY_LOAD = [(1.0, 5), (8.0, 5), (32.0, 3), (128.0, 0)]
 @pytest.mark.parametrize(
     ("times", "said"),
     [
-        (
-            {0: 2.0, 1: 1.25, 3: 1.009, 4: 1.0, 5: 1.002},
-            "3 to 5 level (tokens/s lost: 20% at depth 1, 50% when off)",
-        ),
-        ({0: math.inf, 4: 1.0, 5: 1.02}, "4 best (tokens/s lost: 100% when off)"),
+        ({0: 2, 1: 1.25, 3: 1.009, 4: 1, 5: 1}, "3 to 5 level (a token takes longer by 25% at depth 1, 100% when off)"),
+        ({0: math.inf, 4: 1.0, 5: 1.02}, "4 best (a token takes longer by no end when off)"),
         ({0: 1.0, 1: 1.005}, "1 and off level"),
         ({1: 1.0, 2: 1.5}, "1 best"),
     ],
@@ -55,7 +54,7 @@ def test_schedules_keep_a_depth_that_loses_little() -> None:
     by_load = [Depths(Load(each=rows), rows, at) for rows, at in zip((1, 4, 16, 64, 128), times, strict=True)]
     assert {depth for _, depth in falling(by_load)} == {2}
     assert by_load[1].beside(3) == by_load[1].text
-    assert by_load[1].beside(2) == "2, closest to the goals; 3 fastest"
+    assert by_load[1].beside(2) == "2 planned; 3 fastest"
 
 
 def test_a_goal_is_met_where_its_whole_range_is() -> None:
@@ -116,6 +115,31 @@ def test_a_range_holds_slow_steps_and_poor_drafts_or_is_not_known() -> None:
         Ranges(slow | {"overload": 1.0}, poor, Errors((0.9, 1.3), ANY, "steps")),
     ):
         assert ranges.around("tpot_s", value).high == math.inf
+
+
+def test_counted_acceptance_is_lower_by_chance_alone() -> None:
+    server = Server(TARGET, HEAD, "vllm", "m", {"draft": 1.5}, requests=2500)
+    (plain, head), (_, stated) = (
+        candidates(TARGET, HEAD, acceptance=said, server=server, scenario=scenario_of("star", {"drafters.depth": 3}))
+        for said in ((), ("0.7",))
+    )
+    counted = "0.02 lower by chance, as counted in 2500 requests, other texts aside"
+    assert lower(Deployment(head, 1, 3)) == (0.02, counted)
+    for fleet in (Deployment(head, 1, 4), Deployment(stated, 1, 3), Deployment(plain, 1, 0)):
+        assert lower(fleet) == (0.1, "0.1 lower")
+
+
+def test_a_fit_narrows_what_is_less_well_known() -> None:
+    server = Server(TARGET, HEAD, "vllm", "m", {"draft": 1.5})
+    plain, head = candidates(TARGET, HEAD, server=server)
+    head = replace(head, base=plain.base)
+    steps, drafts = slowest(Deployment(head, 1, 3), head.base)[1:]
+    assert steps == drafts, "their host time is fitted"
+    now = replace(plain, server=replace(server, draft=""))
+    for one, of in ((head, "servers fitted"), (now, "servers fitted"), (plain, "mixtures of")):
+        assert errors_of(one) == RUNS["dense", "h100", "h200"]
+        assert errors_of(replace(one, target="gpt-oss-20b@h200")).of.startswith(of)
+    assert errors_of(replace(plain, server=replace(server, engine="sglang"))).of == "SGLang's servers"
 
 
 def test_errors_are_those_of_measured_runs_where_there_are_some() -> None:

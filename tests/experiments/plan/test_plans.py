@@ -135,7 +135,7 @@ def test_servers_with_a_spare_card_say_where_it_pays() -> None:
     assert per_s * 100 > found.chosen.tokens_per_s
     assert at_once > 8
     assert "no speculation wins if acceptance of llama-3.2-1b is lower by " in lines["turns"]
-    assert re.search("; there drafts gain [0-9]+%$", lines["risk"])
+    assert re.search("; there no speculation is [0-9]+% longer a token$", lines["risk"])
     assert "`specfleet run` does, but splits no target over 4 devices" in found.commands[0]
 
 
