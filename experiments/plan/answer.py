@@ -7,7 +7,7 @@ from operator import itemgetter
 import msgspec
 
 from specfleet.experiments.plan.deployments import Deployment
-from specfleet.experiments.plan.goals import Goal
+from specfleet.experiments.plan.goals import Goal, in_words
 from specfleet.experiments.plan.ranges import Ranges
 from specfleet.experiments.plan.search import Simulations
 from specfleet.experiments.plan.serving import held_tokens, row_limits
@@ -16,6 +16,7 @@ from specfleet.fleet.policies.admit import N_max
 from specfleet.fleet.scenario.cost import per_million_tokens
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.shown import number
 from specfleet.fleet.stations.star import star_inputs
 from specfleet.sim.analytic import N_full
 
@@ -72,15 +73,16 @@ class Reached(msgspec.Struct, frozen=True):
 
     @property
     def said(self) -> str:
-        """What is reached in the goal's unit, and its range."""
+        """What is reached in the goal's unit, and its range, as `lines.ranged`."""
         unit, factor = ("ms", 1e3) if self.unit == "s" else (self.unit, 1.0)
-        value, low, high = (f"{factor * number:.4g}" for number in (self.value, self.low, self.high))
-        return f"{value} {unit}{f', {low} .. {high}' if low != high else ''}"
+        value, low, high = (number(factor * end) for end in (self.value, self.low, self.high))
+        ends = f", up to {high}" if low == value else f", {low} .. {high}"
+        return f"{value} {unit}{ends if low != high else ''}"
 
     @property
     def line(self) -> str:
-        """The goal, its state, and what is reached."""
-        return f"{self.text}: {self.state} ({self.said})"
+        """The goal in words, its state, and what is reached."""
+        return f"{in_words(self.text)}: {self.state} ({self.said})"
 
 
 class RuleOfThumb(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from specfleet.experiments.plan.candidates import Asked, Candidate, make_candida
 from specfleet.experiments.plan.commands import bench_command, server_commands
 from specfleet.experiments.plan.deployments import LARGE, Deployment, Load, Question, ramp_requests, requests_for
 from specfleet.experiments.plan.depths import FACTORS, MAX_IN_FLIGHT, speculate
-from specfleet.experiments.plan.goals import read_goals
+from specfleet.experiments.plan.goals import in_words, read_goals
 from specfleet.experiments.plan.lines import lines_of, precision_of
 from specfleet.experiments.plan.loads import lines_by_load, other_command
 from specfleet.experiments.plan.ranges import ranges_of
@@ -203,10 +203,11 @@ def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool
     chosen = [_priced(search, fleet, unit) for search in by_load for fleet in search.best]
     if len(by_load) > 1:
         both = list(zip(by_load, ([row for row in table if row.is_best] for table in tables), strict=True))
-        lines = tuple(lines_by_load(both))
+        lines = tuple(map(in_words, lines_by_load(both)))
     else:
         methods = [row for row in rows if row.is_best]
-        lines = tuple(lines_of(first, methods, ranges[0], reached, rules, unit, precision, depths))
+        said = lines_of(first, methods, ranges[0], reached, rules, unit, precision, depths)
+        lines = tuple(map(in_words, said))
         if first.winner is not None and serving and "@" in best.candidate.target:
             measure = bench_command(best, first.question.load, chosen[0])
             load = first.question.load.text + f" over {best.replicas} targets" * (best.replicas > 1)

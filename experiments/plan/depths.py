@@ -59,8 +59,9 @@ class Depths(NamedTuple):
 
     def beside(self, chosen: int | None) -> str:
         """The same, after the depth that is chosen, where goals ask for another one."""
-        fastest = self.text.replace(" best", " fastest", 1)
-        return self.text if chosen in (None, *self.level) else f"{chosen}, closest to the goals; {fastest}"
+        said = self.text if chosen in (None, self.present) else self.text.partition("; now ")[0]
+        fastest = said.replace(" best", " fastest", 1)
+        return said if chosen in (None, *self.level) else f"{chosen}, closest to the goals; {fastest}"
 
 
 def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
@@ -82,7 +83,7 @@ def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
     said = ", ".join(f"{depth or 'off'} at {span([at.load.text for _, at in run])}" for depth, run in runs)
     unit = loads[0].load.text.lstrip("0123456789.e+-")
     line += f"; by load: {said.replace(unit, '')}{unit}{' (equations)' if fleet.is_slow else ''}"
-    schedule = make_schedule(fleet.candidate, falling(loads))
+    schedule = make_schedule(fleet.candidate, falling(loads)) if search.winner is not None else None
     return [line, *schedule_lines(fleet, schedule, planned), *if_slow], schedule if planned else None
 
 

@@ -12,7 +12,7 @@ from specfleet.experiments.plan.candidates import unstated
 from specfleet.experiments.plan.commands import make_schedule, server_commands
 from specfleet.experiments.plan.deployments import Deployment
 from specfleet.experiments.plan.depths import Depths, depths_at, falling, if_all_are_slow, schedule_lines, span
-from specfleet.experiments.plan.lines import HITS, carried
+from specfleet.experiments.plan.lines import HITS, alone, carried
 from specfleet.experiments.plan.ranges import LOWER, Ranges, errors_of, ranges_of
 from specfleet.experiments.plan.search import Simulations
 from specfleet.experiments.plan.turns import turns
@@ -29,39 +29,44 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
     winning = (
         one.candidate for search, _ in by_load for one in search.best if search.standing(one) in ("best", "level")
     )
-    yield f"best: {'; '.join(spans)} (least {aim}){unstated(winning)}"
+    yield f"best: {'; '.join(spans)} (least {aim}){alone(by_load[-1][0])}{unstated(winning)}"
     ranges = [(rows[0], ranges_of(search, search.best[0])) for search, rows in by_load]
     yield f"ranges: {_ranges(by_load, ranges)}"
     if goals := by_load[0][0].question.goals:
-        reached = [(_short(row.load), "; ".join(of.line for of in goals_reached(goals, row, at))) for row, at in ranges]
-        yield f"goals: {'; '.join(f'at {load}: {said}' for load, said in reached)}"
+        reached = [[(f"at {_short(row.load)}", of) for of in goals_reached(goals, row, at)] for row, at in ranges]
+        states = [", ".join(f"{at} {of.state} ({of.said})" for at, of in goal) for goal in zip(*reached, strict=True)]
+        yield f"goals: {'; '.join(f'{goal.text}: {state}' for goal, state in zip(goals, states, strict=True))}"
     if hits := [f"{rows[0].metrics[HITS].value:.0%}" for _, rows in by_load if HITS in rows[0].metrics]:
         yield f"hits: {', '.join(hits)} of prompt tokens in the prefix cache with the best methods"
     (fleet, depths), schedule = _depths(by_load), None
+    met = [run for run in runs if run[0][0].winner is not None]
+    served = {_method(one): one[0] for run in met for one in run}
     if fleet is not None and depths:
-        winners = {search.question.load: search.best[0] for search, _ in by_load}
-        planned = {load: one.depth for load, one in winners.items() if one.candidate.name == fleet.candidate.name}
+        of_fleet = [search for search, _ in by_load if _place(search.best[0]) == _place(fleet)]
+        planned = {search.question.load: search.best[0].depth for search in of_fleet}
+        one_place = len({one.target for one in by_load[0][0].question.candidates}) == 1
+        name = fleet.candidate.name + f" at {fleet.candidate.target}" * (not one_place)
         said = [f"at {_short(at.load.text)}: {at.beside(planned.get(at.load))}" for at in depths]
-        yield f"depths: {fleet.candidate.name}: {'; '.join(said)}"
+        yield f"depths: {name}: {'; '.join(said)}"
         searches = {search.question.load: search for search, _ in by_load}
         yield from if_all_are_slow(fleet, [(searches[at.load], at) for at in depths])
         if goals:  # which ask for the depths in the table
             depths = [at._replace(times={planned[at.load]: 1.0}) if at.load in planned else at for at in depths]
-        schedule = make_schedule(fleet.candidate, falling(depths))
-        in_command = planned and not by_load[0][0].question.load.per_s
+        schedule = make_schedule(fleet.candidate, falling(depths)) if served else None
+        in_command = any(search.winner and not search.question.load.per_s for search in of_fleet)
         yield from schedule_lines(fleet, schedule, 0 if in_command else None)
     yield from (line for search, rows in by_load for line in carried(search, rows))
     yield from turns([search for search, _ in by_load])
-    for method, search in {_method(rows[0]): search for search, rows in by_load}.items():
-        at = ", ".join(span([rows[0].load for _, rows in run]) for run in runs if _method(run[0][1][0]) == method)
+    for method, search in served.items():
+        at = ", ".join(span([rows[0].load for _, rows in run]) for run in met if _method(run[0]) == method)
         best = search.best[0]
         if "@" not in best.candidate.target:  # stations of a scenario: no model to serve
             return
-        is_shown = fleet is not None and best.candidate.name == fleet.candidate.name and not search.question.load.per_s
+        is_shown = fleet is not None and _place(best) == _place(fleet) and not search.question.load.per_s
         depth = max(deep for _, deep in falling(depths)) if is_shown and depths else best.depth
         asked = best.candidate, depth, at, schedule if is_shown else None
         yield f"serve at {at}: {server_commands(*asked)[0]}"
-    if not any(search.best[0].depth for search, _ in by_load):
+    if served and not any(search.best[0].depth for search, _ in by_load):
         yield from (f"serve with drafts: {line}" for line in other_command(by_load[-1][0]))
 
 
@@ -89,16 +94,18 @@ def _shares(row: Row, ranges: Ranges, metrics: Mapping[str, str]) -> str:
     for what, name in metrics.items():
         value, low, high = msgspec.structs.astuple(ranges.around(name, row.metrics[name]))
         why = "not measured" if name == "ttft_s" and ranges.errors.ttft[1] == math.inf else "over a factor of 2"
-        ends = f"{low / value - 1:+.0%} to {high / value - 1:+.0%}" if high < math.inf else f"not known ({why})"
+        least = f"{low / value - 1:+.0%}" if low < value else "up"
+        ends = f"{least} to {high / value - 1:+.0%}" if high < math.inf else f"not known ({why})"
         said.append(f"{what} {ends}")
     return ", ".join(said)
 
 
 def _depths(by_load: Sequence[Best]) -> tuple[Deployment | None, list[Depths]]:
     """Return the best way to draft at most loads, and how deep it goes at each; nothing of slow simulations."""
-    drafted = [row.method for _, rows in by_load for row in rows if row.depth and row.is_best]
-    leading = mode([row.method for _, (row, *_) in by_load if row.depth] or drafted or [""])
-    found = [(search, one) for search, _ in by_load for one in search.best if one.candidate.name == leading]
+    best = [(search, one) for search, _ in by_load for one in search.best]
+    drafted = [_place(one) for search, one in best if one.depth and one == search.best[0]]
+    leading = mode(drafted or [_place(one) for _, one in best if one.depth] or [("", "")])
+    found = [(search, one) for search, one in best if _place(one) == leading]
     if not found or found[0][1].is_slow:
         return None, []
     known = [depths_at(search, one, search.question.load) for search, one in found]
@@ -106,12 +113,19 @@ def _depths(by_load: Sequence[Best]) -> tuple[Deployment | None, list[Depths]]:
 
 
 def _best(of_load: Best) -> str:
-    search, rows = of_load
-    return f"{'none meets the goals; closest: ' if search.winner is None else ''}{_method(rows[0])}"
+    return f"{'none meets the goals; closest: ' if of_load[0].winner is None else ''}{_method(of_load)}"
 
 
-def _method(row: Row) -> str:
-    return row.fleet if "/s" in row.load else row.method
+def _place(fleet: Deployment) -> tuple[str, str]:
+    return fleet.candidate.name, fleet.candidate.target
+
+
+def _method(of_load: Best) -> str:
+    """Name the best method, and its fleet where that differs by load."""
+    search, (row, *_) = of_load
+    if search.question.load.each and len({one.target for one in search.question.candidates}) == 1:
+        return row.method
+    return row.fleet if search.question.load.per_s else row.fleet.replace(f", depth {row.depth}", "")
 
 
 def _short(load: str) -> str:

@@ -12,6 +12,7 @@ from specfleet.experiments.console.headline import headline
 from specfleet.experiments.console.printing import case_text
 from specfleet.experiments.draw import plan_of, read_plan, timeline_of
 from specfleet.experiments.plan.answer import Plan, Row
+from specfleet.experiments.plan.goals import in_words
 from specfleet.experiments.plan.lines import GIVEN
 from specfleet.experiments.report import tables
 from specfleet.experiments.report.page import Grid, ReportPage, html_of
@@ -29,6 +30,7 @@ from specfleet.fleet.records.metrics.window import with_percentiles
 from specfleet.fleet.records.run import Run, read_run
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.shown import number
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.meaning.entries import axis_label
 
@@ -57,7 +59,7 @@ def plan_page(plan: Plan) -> ReportPage:
     """Return the page of a plan."""
     grids = [_fleets(plan)]
     if plan.goals:
-        goals = [(goal.text, goal.said, goal.state, "simulated") for goal in plan.goals]
+        goals = [(in_words(goal.text), goal.said, goal.state, "simulated") for goal in plan.goals]
         note = "Ranges are those of the answer: they count errors of step times and acceptance."
         grids.append(Grid("Goals of the chosen fleet", ("goal", "reached", "state", "label"), goals, note))
     if plan.rule is not None:
@@ -85,21 +87,21 @@ def _summary(plan: Plan) -> Iterator[str]:
     """Say what to run, what a user gets, what that costs and what limits it, what is next, and what all rests on."""
     best, unit, lines = plan.chosen, plan.unit.partition(" (")[0], dict(answers(plan.lines))
     several = len(plan.loads) > 1
-    none = "No fleet that was looked at meets the goals; closest: " * (plan.scenario is None)
-    build = none + _build(best, plan.lines[0]) + CHANGES * ("precision" in lines)
+    run = "No fleet that was looked at meets the goals; closest: " if plan.scenario is None else "Run "
+    build = run + _build(best, plan.lines[0]) + CHANGES * ("precision" in lines)
     yield f"Best at {lines['best']}." if several else f"{build}."
     yield " ".join(_user(plan.best(load)[0]) for load in dict.fromkeys((plan.loads[0], plan.loads[-1])))
     price = "${:.3g}" if unit == "$" else f"{{:.3g}} {unit}"
     costs = f"{price.format(best.cost_per_hour)} an hour, {price.format(best.per_million)} for a million tokens"
     goals = "".join(f"; {goal.line}" for goal in plan.goals)
     limit = f" Limit: {lines['limit'].partition(', with ')[0]}." if "limit" in lines else ""
-    costs += f"{plan.unit.removeprefix(unit)}, at {best.tokens_per_s:.4g} tokens/s in all{goals}"
+    costs += f"{plan.unit.removeprefix(unit)}, at {number(best.tokens_per_s)} tokens/s in all{goals}"
     yield f"{f'At {best.load} it' if several else 'It'} costs {costs}.{limit}"
     others = [row for row in plan.best(best.load) if row is not best]
     if others:
         near = [row for row in others if row.depth][:2] + [row for row in others if not row.depth][:1]
         meets = " (meets the goals, too)" * (bool(plan.goals) and plan.scenario is not None)
-        said = (f"{row.method}{f' at {row.target}' * (row.target != best.target)}, {row.standing}"
+        said = (f"{row.method}{f' at {row.target}' * (row.target != best.target)}, {in_words(row.standing)}"
                 f"{'' if row.standing.startswith(('misses', 'cannot')) else meets}"
                 for row in others if row in near)  # fmt: skip
         yield f"Second best{f' at {best.load}' * several}: {'; then '.join(said)}."
@@ -111,14 +113,17 @@ def _summary(plan: Plan) -> Iterator[str]:
 
 
 def _build(row: Row, line: str) -> str:
-    """Say which devices a fleet takes, and what runs there; `line`: of the answer, which names those not needed."""
+    """Say which devices a fleet takes, and what runs there; `line`: of the answer, on fewer."""
     model, _, place = row.target.partition("@")
     devices = ", ".join(f"{count} x {kind}" for kind, count in row.devices.items())
-    spare, precision = re.search(r" \([^()]+ not needed\)", line), place.partition(":")[2].replace(":", ", ")
+    spare, precision = (
+        re.search(r" \(1 x [^()]+\)| \([^()]+ not needed\)", line),
+        place.partition(":")[2].replace(":", ", "),
+    )
     servers = f"{row.targets} server{'s' * (row.targets != 1)}{f', {row.prefills} for prefill' * (row.prefills > 0)}"
     ahead = f"with speculative decoding {row.depth} token{'s' * (row.depth != 1)} ahead by {row.method}"
     drafts = f"{f' in {precision}' * bool(precision)}, {ahead if row.depth else 'without speculative decoding'}"
-    return f"Run {f'{model} on ' * bool(place)}{devices}{spare[0] if spare else ''}: {servers}{drafts}"
+    return f"{f'{model} on ' * bool(place)}{devices}{spare[0] if spare else ''}: {servers}{drafts}"
 
 
 def _user(row: Row) -> str:

@@ -10,6 +10,7 @@ from specfleet.fleet.shown import number, with_ends
 if TYPE_CHECKING:
     from specfleet.experiments.plan.answer import Plan, Row
 
+EACH = " at each target"  # the end of a load that is not the fleet's
 WRITTEN, MOST_NAMED = "Written by `specfleet plan`.", 100  # the latter: letters of a file's name
 
 
@@ -125,10 +126,12 @@ def _by_targets(answer: "Plan") -> list[tuple[str, ...]]:
 
 
 def _print_methods(answer: "Plan", source: str) -> None:
-    names = list(dict.fromkeys(row.method for row in answer.best()))
-    cells = {(row.method, row.load): row for row in reversed(answer.best())}
-    of, p99 = ("the fleet", ", its P99") if "/s" in answer.loads[0] else ("a target", "")
-    columns = [load.removesuffix(" at each target") for load in answer.loads]
+    each, best = answer.loads[0].endswith(EACH), answer.best()
+    several = " at {}" * (each and len({row.target for row in best}) > 1)
+    cells = {(row.method + several.format(row.target), row.load): row for row in reversed(best)}
+    names = list(dict.fromkeys(name for name, _ in reversed(cells)))
+    of, p99 = ("a target" if each else "the fleet", ", its P99" * ("/s" in answer.loads[0]))
+    columns = [load.removesuffix(EACH) for load in answer.loads]
     for title, heading, text in (
         (source, f"tokens/s of {of} (mean TPOT, TTFT{p99} in ms; depth)", _text),
         ("", "cost of 10^6 tokens", lambda row: f"{number(row.per_million, 3)} ({row.standing})"),
@@ -143,7 +146,7 @@ def _print_methods(answer: "Plan", source: str) -> None:
 
 def _text(row: "Row") -> str:
     """Say what a fleet gives: in a closed loop one of its targets, since all have as many requests."""
-    if "/s" in row.load:
+    if not row.load.endswith(EACH):
         tokens, several = row.tokens_per_s, f"; {row.targets} x {row.target.rpartition('@')[2]}"
     else:
         tokens = row.tokens_per_s / row.targets
