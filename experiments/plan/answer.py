@@ -57,6 +57,16 @@ class Row(msgspec.Struct, frozen=True):
     seeds: int
 
 
+def ranged(what: str, interval: Interval, unit: str, factor: float = 1.0) -> str:
+    """Say a value and its range, the value alone where they are the same in print."""
+    value, low, high = (
+        number(factor * end, digits) for end, digits in ((interval.value, 4), (interval.low, 3), (interval.high, 3))
+    )
+    ends = f" (up to {high})" if interval.low == interval.value else f" ({low} .. {high})"
+    ends = "" if interval.low == interval.high else ends if interval.high < math.inf else " (range not known)"
+    return " ".join(filter(None, (what, value, unit))) + ends
+
+
 class Reached(msgspec.Struct, frozen=True):
     """A goal in its unit, what the chosen fleet makes of it, its range, no wider than a value where that is not known.
 
@@ -73,27 +83,21 @@ class Reached(msgspec.Struct, frozen=True):
 
     @property
     def said(self) -> str:
-        """What is reached in the goal's unit, and its range, as `lines.ranged`."""
+        """What is reached in the goal's unit, and its range."""
         unit, factor = ("ms", 1e3) if self.unit == "s" else (self.unit, 1.0)
-        value, low, high = (number(factor * end) for end in (self.value, self.low, self.high))
-        ends = f", up to {high}" if low == value else f", {low} .. {high}"
-        return f"{value} {unit}{ends if low != high else ''}"
+        return ranged("", Interval(self.value, self.low, self.high), unit, factor)
 
     @property
     def line(self) -> str:
         """The goal in words, its state, and what is reached."""
-        return f"{in_words(self.text)}: {self.state} ({self.said})"
+        return f"{in_words(self.text)}: {self.state}, {self.said}"
 
 
 class RuleOfThumb(msgspec.Struct, frozen=True):
-    """What StarSD's rule of thumb says for the best drafter elsewhere, at its depth.
+    """StarSD's rule of thumb for the best drafter elsewhere at its depth, with one request at a time at each target.
 
-    - `drafter`: in words.
-    - `depth`: that it holds for, with one request at a time at each target.
-    - `N_full`: the fewest targets that keep the drafter fully loaded, equation (12).
-    - `N_max`: the most that are each as fast as without it; 0 if none is.
-    - `knee`: 1 + Z / S, where the asymptotes of R_q meet.
-    - `planned`: targets of each drafter in the plan.
+    The fewest targets that keep the drafter fully loaded, `N_full` of equation (12), the most that are each as fast as
+    without it, `N_max`, and the knee, 1 + Z / S.
     """
 
     drafter: str
@@ -103,7 +107,6 @@ class RuleOfThumb(msgspec.Struct, frozen=True):
     N_full: int
     N_max: int
     knee: float
-    planned: int
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -212,4 +215,4 @@ def rules_of_thumb(search: Simulations) -> Iterator[RuleOfThumb]:
         S, Z, rate = inputs.service_s, inputs.return_s, inputs.standalone_tokens_per_s
         if S > 0 and base.verifiers.max_num_seqs == 1:
             most = N_max(S, Z, inputs.accepted_per_round + 1, rate) if math.isfinite(rate) else 0
-            yield RuleOfThumb(fleet.candidate.name, fleet.depth, S, Z, N_full(S, Z), most, 1 + Z / S, fleet.sharing)
+            yield RuleOfThumb(fleet.candidate.name, fleet.depth, S, Z, N_full(S, Z), most, 1 + Z / S)

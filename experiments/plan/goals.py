@@ -69,12 +69,10 @@ def parse_slo(texts: Iterable[str]) -> list[Goal]:
         if kind not in TIMES or form not in FORMS:
             allowed = f"{', '.join(TIMES)}, each with {', '.join(f'_{level}' for level in FORMS)}"
             raise InputError(f"--slo {text}: no time of requests is called {name!r}; allowed: {allowed}")
-        limit_s, said = number_of(f"--slo {text}", value, "limit_s"), value.strip()
+        limit_s, said = number_of(f"--slo {text}", value, "limit_s"), "".join(value.split())
         if not said[-1].isalpha():
             raise InputError(f"--slo {text}: a time needs its unit; write {name}={said}ms, or {name}={said}s")
-        goals.append(
-            Goal(f"{plain} <= {''.join(said.split())}", percentile_name(TIMES[kind], form), limit_s, "at most")
-        )
+        goals.append(Goal(f"{plain} <= {said}", percentile_name(TIMES[kind], form), limit_s, "at most"))
     return goals
 
 
@@ -87,7 +85,7 @@ def parse_least(texts: Iterable[str]) -> list[Goal]:
     for text, name, value in _pairs("--least", texts):
         number = number_of(f"--least {text}", value, "per_s", share=name == ATTAINMENT)
         form = name.removeprefix(USER).removeprefix("_") or "mean"
-        said = f"{name} >= {f'{number:.4%}'.rstrip('0%').rstrip('.') + '%' if name == ATTAINMENT else f'{number:g}'}"
+        said = f"{name} >= {f'{100 * number:g}%' if name == ATTAINMENT else f'{number:g}'}"
         if name.startswith(USER) and form in FORMS:
             goals.append(Goal(said, percentile_name("tpot_s", form), 1 / number, "at most", PER_USER))
         elif name == "tokens_per_s":

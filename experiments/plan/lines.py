@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from specfleet.experiments.plan.answer import Reached, Row, RuleOfThumb, goals_reached, on_each_link
+from specfleet.experiments.plan.answer import Reached, Row, RuleOfThumb, goals_reached, on_each_link, ranged
 from specfleet.experiments.plan.candidates import unstated
-from specfleet.experiments.plan.deployments import MARGIN, Deployment, Estimate, Load
+from specfleet.experiments.plan.deployments import MARGIN, Deployment, Load
 from specfleet.experiments.plan.depths import LOOK, MAX_IN_FLIGHT, tokens_per_s
 from specfleet.experiments.plan.ranges import LOWER, Ranges, carries, errors_of, missed, ranges_of, slowest
 from specfleet.experiments.plan.search import SEEDS, SLOW_FEW, Simulations, able
@@ -24,7 +24,6 @@ from specfleet.fleet.shown import number
 
 HALVINGS = 4  # of the gap between a load that is carried and one that is not
 MAX_LOAD = 16.0  # times the planned load
-NOT_KNOWN = " (range not known)"
 BURSTS = 0.25  # burstiness of arrivals that come in bursts
 BUSY = 0.85  # the load from which a station is called the bottleneck
 MOST_SHARING = 16  # targets of one drafter that are simulated
@@ -133,16 +132,6 @@ def _rate(row: Row, ranges: Ranges, unit: str) -> Iterator[str]:
     yield ranged("10^6 tokens cost", Interval(row.per_million, row.per_million * rate.value / rate.high, high), unit)
 
 
-def ranged(what: str, interval: Interval, unit: str, factor: float = 1.0) -> str:
-    """Say a value and its range, the value alone where they are the same in print."""
-    value, low, high = (
-        number(factor * end, digits) for end, digits in ((interval.value, 4), (interval.low, 3), (interval.high, 3))
-    )
-    ends = f" (up to {high})" if interval.low == interval.value else f" ({low} .. {high})"
-    ends = "" if interval.low == interval.high else ends if interval.high < math.inf else NOT_KNOWN
-    return " ".join(filter(None, (what, value, unit))) + ends
-
-
 def _bottleneck(search: Simulations) -> str:
     """Which station of a star has the least time left."""
     best = search.best[0]
@@ -163,7 +152,8 @@ def _limit(search: Simulations) -> str:
     resource, rows = next(iter(estimate.curve.full.items()))
     rate, source = best.replicas * estimate.curve.load_of(resource), "equations"
     parts += [_most(search, best)] * (question.load.per_s > 0)
-    if _is_quick(estimate) and not workload.conversations:  # of which in flight are users
+    is_quick = not best.is_slow and best.replicas * rows <= MAX_IN_FLIGHT
+    if is_quick and not workload.conversations:  # of which in flight are users
         (resource, rows, tokens), source = _first(best, estimate.curve.full), "simulated"
         rate = tokens / mean_lengths(workload)[1]
     more = "more add little (devices saturated)" if resource == TIME else f"more wait for {resource}"
@@ -171,15 +161,11 @@ def _limit(search: Simulations) -> str:
     return f"limit: {'; '.join(parts)} ({source})"
 
 
-def _is_quick(estimate: Estimate) -> bool:
-    full = next(iter(estimate.curve.full.values()))
-    return not estimate.fleet.is_slow and estimate.fleet.replicas * full <= MAX_IN_FLIGHT
-
-
 def _most(search: Simulations, fleet: Deployment, low: float = 1.0) -> str:
     """Say up to which load a fleet meets the goals, as it does at `low` times the planned one, or what it carries."""
     estimate = search.estimates[fleet.title]
-    if _is_quick(estimate) and search.winner is not None and search.question.goals:
+    is_quick = not fleet.is_slow and fleet.replicas * next(iter(estimate.curve.full.values())) <= MAX_IN_FLIGHT
+    if is_quick and search.winner is not None and search.question.goals:
         return f"goals hold {_edge(search, fleet, low)}"
     most = number((1 - MARGIN) * estimate.per_s, 3)
     return f"a plan asks for up to {most}/s, {1 - MARGIN:.0%} of its capacity"

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from statistics import mode
 
 import msgspec
 
@@ -34,7 +33,7 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
     yield f"ranges: {_ranges(by_load, ranges)}"
     if goals := by_load[0][0].question.goals:
         reached = [[(f"at {_short(row.load)}", of) for of in goals_reached(goals, row, at)] for row, at in ranges]
-        states = [", ".join(f"{at} {of.state} ({of.said})" for at, of in goal) for goal in zip(*reached, strict=True)]
+        states = ["; ".join(f"{at} {of.state}, {of.said}" for at, of in goal) for goal in zip(*reached, strict=True)]
         yield f"goals: {'; '.join(f'{goal.text}: {state}' for goal, state in zip(goals, states, strict=True))}"
     if hits := [f"{rows[0].metrics[HITS].value:.0%}" for _, rows in by_load if HITS in rows[0].metrics]:
         yield f"hits: {', '.join(hits)} of prompt tokens in the prefix cache with the best methods"
@@ -42,12 +41,10 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
     met = [run for run in runs if run[0][0].winner is not None]
     served = {_method(one): one[0] for run in met for one in run}
     if fleet is not None and depths:
-        of_fleet = [search for search, _ in by_load if _place(search.best[0]) == _place(fleet)]
+        of_fleet = [search for search, _ in by_load if search.best[0].candidate == fleet.candidate]
         planned = {search.question.load: search.best[0].depth for search in of_fleet}
-        one_place = len({one.target for one in by_load[0][0].question.candidates}) == 1
-        name = fleet.candidate.name + f" at {fleet.candidate.target}" * (not one_place)
         said = [f"at {_short(at.load.text)}: {at.beside(planned.get(at.load))}" for at in depths]
-        yield f"depths: {name}: {'; '.join(said)}"
+        yield f"depths: {fleet.candidate.name}: {'; '.join(said)}"
         searches = {search.question.load: search for search, _ in by_load}
         yield from if_all_are_slow(fleet, [(searches[at.load], at) for at in depths])
         if goals:  # which ask for the depths in the table
@@ -62,7 +59,7 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
         best = search.best[0]
         if "@" not in best.candidate.target:  # stations of a scenario: no model to serve
             return
-        is_shown = fleet is not None and _place(best) == _place(fleet) and not search.question.load.per_s
+        is_shown = fleet is not None and best.candidate == fleet.candidate and not search.question.load.per_s
         depth = max(deep for _, deep in falling(depths)) if is_shown and depths else best.depth
         asked = best.candidate, depth, at, schedule if is_shown else None
         yield f"serve at {at}: {server_commands(*asked)[0]}"
@@ -103,9 +100,9 @@ def _shares(row: Row, ranges: Ranges, metrics: Mapping[str, str]) -> str:
 def _depths(by_load: Sequence[Best]) -> tuple[Deployment | None, list[Depths]]:
     """Return the best way to draft at most loads, and how deep it goes at each; nothing of slow simulations."""
     best = [(search, one) for search, _ in by_load for one in search.best]
-    drafted = [_place(one) for search, one in best if one.depth and one == search.best[0]]
-    leading = mode(drafted or [_place(one) for _, one in best if one.depth] or [("", "")])
-    found = [(search, one) for search, one in best if _place(one) == leading]
+    drafted = [one.candidate for search, one in best if one.depth and one == search.best[0]]
+    drafted = drafted or [one.candidate for _, one in best if one.depth]
+    found = [pair for pair in best if drafted and pair[1].candidate == max(drafted, key=drafted.count)]
     if not found or found[0][1].is_slow:
         return None, []
     known = [depths_at(search, one, search.question.load) for search, one in found]
@@ -114,10 +111,6 @@ def _depths(by_load: Sequence[Best]) -> tuple[Deployment | None, list[Depths]]:
 
 def _best(of_load: Best) -> str:
     return f"{'none meets the goals; closest: ' if of_load[0].winner is None else ''}{_method(of_load)}"
-
-
-def _place(fleet: Deployment) -> tuple[str, str]:
-    return fleet.candidate.name, fleet.candidate.target
 
 
 def _method(of_load: Best) -> str:

@@ -125,10 +125,7 @@ class Ranges(NamedTuple):
     errors: Errors
 
     def around(self, name: str, of: Interval) -> Interval:
-        """Return the range of a metric; infinite where it is not known. Slow steps and poor drafts are independent.
-
-        It begins at the value where all measured runs were above it: TTFT on Blackwell.
-        """
+        """Return the range of a metric; infinite where it is not known. Slow steps and poor drafts are independent."""
         more = name == "throughput"
 
         def worse(values: Values) -> float:
@@ -141,7 +138,8 @@ class Ranges(NamedTuple):
         if not worst <= WIDEST * best or name == ATTAINMENT:
             return Interval(of.value, 0.0, math.inf)
         low, high = (of.value / worst, of.value / best) if more else (of.value * best, of.value * worst)
-        return Interval(of.value, min(low, of.low) if low < of.value else of.value, max(high, of.high))
+        low = min(low, of.low) if low < of.value else of.value  # measured runs may all be above it
+        return Interval(of.value, low, max(high, of.high))
 
 
 def ranges_of(search: Simulations, fleet: Deployment) -> Ranges:

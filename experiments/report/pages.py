@@ -58,24 +58,18 @@ def sentences(answer: Sequence[tuple[str, str]], count: int = 3) -> tuple[tuple[
 def plan_page(plan: Plan) -> ReportPage:
     """Return the page of a plan."""
     grids = [_fleets(plan)]
-    if plan.goals:
-        goals = [(in_words(goal.text), goal.said, goal.state, "simulated") for goal in plan.goals]
-        note = "Ranges are those of the answer: they count errors of step times and acceptance."
-        grids.append(Grid("Goals of the chosen fleet", ("goal", "reached", "state", "label"), goals, note))
-    if plan.rule is not None:
-        units = {"S_s": "s", "Z_s": "s", "planned": "targets a drafter"}
-        rule = [(name, float(getattr(plan.rule, name)), units.get(name, "targets"), "equations")
-                for name in plan.rule.__struct_fields__ if name not in ("drafter", "depth")]  # fmt: skip
-        note = f"For depth {plan.rule.depth}, and one request at a time at each target."
-        grids.append(Grid("StarSD's numbers of targets", ("quantity", "value", "unit", "label"), rule, note))
     if plan.scenario is not None:
         grids += tables.scenario_grids(resolve(plan.scenario), plan.scenario, "The chosen fleet.")
     facts = {"fleets simulated": str(len(plan.rows)), "step times": plan.basis, "costs in": plan.unit}
     grids.append(tables.facts_grid(facts))
     sources = f"Simulated; {tables.times_known(plan.basis)}."
     lines, served = answers(plan.lines), lambda line: line[0].startswith("serve at ")
-    tasks = ("Start a target with vLLM", "Start a target with SGLang")[: len(plan.commands) - 1]
-    named = zip((*tasks, f"Measure that target at its share of {plan.loads[0]}"), plan.commands, strict=False)
+    tasks = ("Start a target with vLLM", "Start a target with SGLang", "Start it with drafts")
+    named = zip(
+        (*tasks[: len(plan.commands) - 1], f"Measure that target at its share of {plan.loads[0]}"),
+        plan.commands,
+        strict=False,
+    )
     commands = [line for line in lines if served(line)] or named
     return ReportPage(
         plan.question, "a plan", tuple(line for line in lines if not served(line)), sources, (plan_of(plan),),

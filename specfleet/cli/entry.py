@@ -44,10 +44,9 @@ class Grouped(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuse an option that stands twice, of which the parser would take the last."""
-        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
-        for param in order:
-            if param.param_type_name == "option" and not param.multiple and order.count(param) > 1:
-                raise InputError(f"{param.opts[-1]}: stands twice; give it once")
+        order = self.make_parser(ctx).parse_args(args=list(args))[2]
+        if twice := [param for param in order if not getattr(param, "multiple", True) and order.count(param) > 1]:
+            raise InputError(f"{twice[0].opts[-1]}: stands twice; give it once")
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

@@ -90,9 +90,8 @@ def print_answer(answer: "Plan") -> None:
         elsewhere = " (elsewhere: and --set drafters.place=own)" * any(row.drafters for row in answer.best())
         say(f"another row as the answer: --target, its --draft alone{elsewhere} or none; -o FOLDER keeps all")
     if answer.commands:
-        say(f"start a target of this fleet (vLLM, SGLang), and measure it at its share of {answer.loads[0]}:")
-    for command in answer.commands:
-        say(command)
+        head = f"start a target of this fleet (vLLM, SGLang), and measure it at its share of {answer.loads[0]}:"
+        say("\n".join((head, *answer.commands)))
     print_notes(note for note in answer.notes if note not in left_out)
 
 

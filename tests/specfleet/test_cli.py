@@ -27,6 +27,8 @@ KEYS = ("--key", "a.secret", "--server-key")
         (["analytic", "nowhere"], "no shipped scenario has that name; shipped: amusd, "),
         (["sweep", "star", "--vary", "drafters.dept=1:3", "-o", "x"], "unknown key drafters.dept = 1; nearest: depth,"),
         (["simulate"], "name a SCENARIO, or a run with --of RUN"),
+        (["simulate", "star", "--seed", "1", "--seed=2"], "--seed: stands twice; give it once"),
+        (["plan", "--in-flight", "2", "--in-flight", "x"], "--in-flight 2,x: write whole numbers"),
         (["analytic"], "Missing argument"),
         (["simulate", "x.toml", "--no-such-option"], "No such option"),
         (["reproduce", "starsd-table9"], "starsd-table1"),

@@ -14,12 +14,13 @@ pytest.importorskip("numba")
 import specfleet
 from specfleet.cli.plans import print_answer, write_answer
 from specfleet.experiments.draw import draw, read_plan
-from specfleet.experiments.plan.answer import Plan
+from specfleet.experiments.plan.answer import Plan, ranged
 from specfleet.experiments.plan.deployments import Deployment, Load, Question
-from specfleet.experiments.plan.lines import ranged
+from specfleet.experiments.plan.goals import parse_slo
 from specfleet.experiments.plan.ranges import slowed
 from specfleet.experiments.plan.search import Simulations, find
 from specfleet.experiments.plan.trials import INDIFFERENT, Interval, Sample, simulated
+from specfleet.experiments.report.pages import plan_page
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.scenario.reading import make_scenario, scenario_of
 from specfleet.fleet.scenario.scenario import Workload
@@ -227,7 +228,10 @@ def test_a_users_goal_is_shown_in_tokens_a_second(star: Plan, tmp_path: Path) ->
     assert goal.value == pytest.approx(1 / star.chosen.metrics["tpot_s"].value)
     write_answer(star, tmp_path)
     page = specfleet.report(tmp_path)
-    assert f" 60: {goal.state} ({goal.value:.4g} tokens/s a user" in page
+    assert f"requests get 60 tokens/s or more on average: {goal.state}, {goal.value:.4g} tokens/s a user" in page
+    (plain,) = [row for row in star.best() if not row.depth]
+    share = 1 - 1 / plain.metrics["tpot_s"].value / 60
+    assert plain.standing == f"misses tokens_per_s_per_user >= 60 by {share:.0%}"
     assert "0.01667" not in page
 
 
@@ -316,6 +320,42 @@ def test_unreached_goals_are_said_with_their_miss() -> None:
     assert plan.goals[0].state == "missed"
 
 
+def test_the_closest_fleet_is_the_smallest_that_is_level() -> None:
+    asked = star_question()
+    found = find(replace(asked, goals=tuple(parse_slo(["tpot_mean=1ms"]))))
+    best = found.best[0]
+    level = [
+        fleet for title, values in found.values.items() if values and (fleet := found.estimates[title].fleet)
+        and max(found.miss(fleet) - found.miss(best), found.gap(fleet, best).value) <= INDIFFERENT
+    ]  # fmt: skip
+    assert best == min(level, key=lambda fleet: (sum(fleet.devices.values()), fleet.depth))
+    assert found.winner is None
+
+
+@pytest.mark.parametrize(("limit", "served"), [("6.5ms", ["1 in flight at each target"]), ("1ms", [])])
+def test_nothing_is_served_where_no_method_meets_the_goals(limit: str, served: list[str]) -> None:
+    options: dict[str, Any] = {"target": TARGET, "draft": HEAD, "acceptance": 0.7, "slo": f"tpot_mean={limit}"}
+    short = {"workload.new_tokens": 16, "workload.prompt_tokens": 20}
+    lines = specfleet.plan(None, short, in_flight=[1, 256], jobs=1, **options).lines
+    assert [line[9:].partition(": ")[0] for line in lines if line.startswith("serve")] == served
+    assert served or not any(line.startswith("schedule") for line in lines)
+    alone = specfleet.plan(None, short, in_flight=256, jobs=1, **options)
+    assert not alone.commands
+    assert "in the command" not in str(alone.lines)
+
+
+def test_each_load_of_a_budget_is_served_by_its_layout() -> None:
+    options: dict[str, Any] = {"target": "llama-3.1-70b", "draft": "eagle-llama-3-70b", "acceptance": 0.8, "jobs": 1}
+    short = {"workload.new_tokens": 40, "workload.prompt_tokens": 64, "drafters.depth": 3}
+    found = specfleet.plan(None, short, devices="4xh100", in_flight=[4, 256], **options)
+    for load in found.loads:
+        row = found.best(load)[0]
+        parallel = re.findall(r"@(\d)xh100", row.target)
+        (line,) = [line for line in found.lines if line.startswith(f"serve at {load}: ")]
+        assert re.findall(r"--tensor-parallel-size (\d)", line) == [count for count in parallel if count != "1"]
+        assert f"{load}: {row.targets} x {row.target}, " in found.lines[0]
+
+
 def test_a_place_that_is_set_is_where_the_answer_drafts() -> None:
     for place in ("own", "target"):
         found = specfleet.plan("star", SMALL | {"drafters.place": place, "drafters.depth": 2}, **PAIR)
@@ -341,6 +381,7 @@ def test_keys_that_are_set_are_not_searched(per_s: float | None) -> None:
     fixed = SMALL | {"drafters": {"depth": 3}, "verifiers.count": 2, "drafters.count": 2}
     plan = specfleet.plan("star", fixed, arrivals=per_s or (), jobs=1)
     assert {(row.drafters, row.targets, row.depth) for row in plan.rows if row.drafters} == {(2, 2, 3)}
+    assert any(re.match(r"rounds: .*a drafter apart, 1 target a drafter: [\d.]+ ms for ", line) for line in plan.lines)
     varied = specfleet.plan("star", fixed, arrivals=per_s or (), vary=["verifiers.count=1", "drafters.count=1"], jobs=1)
     assert {row.targets for row in varied.rows} == {1}
 
@@ -424,6 +465,7 @@ def test_hopeless_drafts_are_turned_off() -> None:
     assert sum(line.startswith("serve with drafts: vllm serve ") and '"ngram"' in line for line in found.lines) == 1
     one = specfleet.plan(None, changes, target=TARGET, draft="lookup", acceptance="0", in_flight=1, jobs=1)
     assert ["ngram" in command for command in one.commands] == [False, False, True, False]
+    assert [task[:8] for task, _ in plan_page(one).commands] == ["Start a ", "Start a ", "Start it", "Measure "]
 
 
 def test_a_scenarios_server_is_planned_at_several_loads() -> None:
