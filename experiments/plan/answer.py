@@ -59,9 +59,8 @@ class Row(msgspec.Struct, frozen=True):
 
 def ranged(what: str, interval: Interval, unit: str, factor: float = 1.0) -> str:
     """Say a value and its range, the value alone where they are the same in print."""
-    value, low, high = (
-        number(factor * end, digits) for end, digits in ((interval.value, 4), (interval.low, 3), (interval.high, 3))
-    )
+    numbers = zip((interval.value, interval.low, interval.high), (4, 3, 3), strict=True)
+    value, low, high = (number(factor * end, digits) for end, digits in numbers)
     ends = f" (up to {high})" if interval.low == interval.value else f" ({low} .. {high})"
     ends = "" if interval.low == interval.high else ends if interval.high < math.inf else " (range not known)"
     return " ".join(filter(None, (what, value, unit))) + ends
@@ -156,9 +155,7 @@ class Plan(msgspec.Struct, frozen=True):
 def make_rows(search: Simulations) -> Iterator[Row]:
     """Yield the simulated fleets under a load: the best of each method, the best first, then all others."""
     titles = {fleet.title for fleet in search.best}
-    others = [
-        estimate.fleet for title, estimate in search.estimates.items() if search.values[title] and title not in titles
-    ]
+    others = [made.fleet for title, made in search.estimates.items() if search.values[title] and title not in titles]
     yield from (_row(search, fleet, True) for fleet in search.best)
     yield from (_row(search, fleet, False) for fleet in sorted(others, key=search.rank))
 

@@ -18,7 +18,7 @@ from specfleet.experiments.plan.deployments import LARGE, Deployment, Load, Ques
 from specfleet.experiments.plan.depths import FACTORS, MAX_IN_FLIGHT, speculate
 from specfleet.experiments.plan.goals import in_words, read_goals
 from specfleet.experiments.plan.lines import lines_of, precision_of
-from specfleet.experiments.plan.loads import lines_by_load, other_command
+from specfleet.experiments.plan.loads import lines_by_load
 from specfleet.experiments.plan.ranges import ranges_of
 from specfleet.experiments.plan.search import Simulations, find
 from specfleet.experiments.plan.texts import read_budget, read_in_flight, read_rates
@@ -200,20 +200,19 @@ def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool
     chosen = [_priced(search, fleet, unit) for search in by_load for fleet in search.best]
     if len(by_load) > 1:
         both = list(zip(by_load, ([row for row in table if row.is_best] for table in tables), strict=True))
-        lines = tuple(map(in_words, lines_by_load(both)))
+        lines = tuple(lines_by_load(both))
     else:
         methods = [row for row in rows if row.is_best]
-        said = lines_of(first, methods, ranges[0], reached, rules, unit, precision, depths)
-        lines = tuple(map(in_words, said))
+        lines = tuple(lines_of(first, methods, ranges[0], reached, rules, unit, precision, depths))
         if first.winner is not None and serving and "@" in best.candidate.target:
             measure = bench_command(best, first.question.load, chosen[0])
             load = first.question.load.text + f" over {best.replicas} targets" * (best.replicas > 1)
             asked = best.candidate, best.depth, load, schedule
-            commands = (*server_commands(*asked), *other_command(first), measure)
+            commands = (*server_commands(*asked), measure)
     profile = best.candidate.base.profile
     assert isinstance(profile, HardwareProfile)
     return Plan(
-        title=title, lines=lines, loads=tuple(search.question.load.text for search in by_load),
+        title=title, lines=tuple(map(in_words, lines)), loads=tuple(search.question.load.text for search in by_load),
         rows=tuple(row for table in tables for row in table), goals=reached, rule=next(iter(rules), None),
         commands=commands, scenarios=tuple(chosen), unit=unit, basis=basis_of(profile), notes=tuple(notes),
     )  # fmt: skip

@@ -94,7 +94,8 @@ def precision_of(search: Simulations) -> Iterator[str]:
         return
     search.run([made.fleet for made in able(search.question, every) if made.may_win][:SLOW_FEW], SEEDS[0])
     best = min((made.fleet for made in every if search.values[made.fleet.title]), key=search.rank, default=None)
-    said = f"{best.title}, {search.standing(best)}" if best else "none meets the goals"
+    none = "none meets the goals" if search.question.goals else "none carries the load"
+    said = f"{best.title}, {search.standing(best)}" if best else none
     yield f"precision: fp8 changes the answers of a bf16 model; --target {model}:bf16 leaves it out; in bf16: {said}"
 
 

@@ -25,9 +25,7 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
     runs = [list(run) for _, run in groupby(by_load, key=_best)]  # of neighbouring loads
     spans = [f"{span([rows[0].load for _, rows in run])}: {_best(run[0])}{_level(run)}" for run in runs]
     aim = {"hour": "cost an hour", "token": "cost a token", "time": "time"}[by_load[0][0].question.aim]
-    winning = (
-        one.candidate for search, _ in by_load for one in search.best if search.standing(one) in ("best", "level")
-    )
+    winning = (of.candidate for search, _ in by_load for of in search.best if search.standing(of) in ("best", "level"))
     yield f"best: {'; '.join(spans)} (least {aim}){alone(by_load[-1][0])}{unstated(winning)}"
     ranges = [(rows[0], ranges_of(search, search.best[0])) for search, rows in by_load]
     yield f"ranges: {_ranges(by_load, ranges)}"
@@ -63,15 +61,6 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
         depth = max(deep for _, deep in falling(depths)) if is_shown and depths else best.depth
         asked = best.candidate, depth, at, schedule if is_shown else None
         yield f"serve at {at}: {server_commands(*asked)[0]}"
-    if served and not any(search.best[0].depth for search, _ in by_load):
-        yield from (f"serve with drafts: {line}" for line in other_command(by_load[-1][0]))
-
-
-def other_command(search: Simulations) -> tuple[str, ...]:
-    """Return vLLM's command for the only way to draft, where none is better."""
-    plain, *others = search.best
-    fleets = others if len(others) == 1 and not plain.depth else ()
-    return tuple(server_commands(one.candidate, one.depth, search.question.load.text)[0] for one in fleets)
 
 
 def _ranges(by_load: Sequence[Best], ranges: Sequence[tuple[Row, Ranges]]) -> str:
@@ -91,8 +80,8 @@ def _shares(row: Row, ranges: Ranges, metrics: Mapping[str, str]) -> str:
     for what, name in metrics.items():
         value, low, high = msgspec.structs.astuple(ranges.around(name, row.metrics[name]))
         why = "not measured" if name == "ttft_s" and ranges.errors.ttft[1] == math.inf else "over a factor of 2"
-        least = f"{low / value - 1:+.0%}" if low < value else "up"
-        ends = f"{least} to {high / value - 1:+.0%}" if high < math.inf else f"not known ({why})"
+        ends = f"{f'{low / value - 1:+.0%}' if low < value else 'up'} to {high / value - 1:+.0%}"
+        ends = ends if high < math.inf else f"not known ({why})"
         said.append(f"{what} {ends}")
     return ", ".join(said)
 

@@ -41,9 +41,7 @@ Nothing = Callable[[str], None]
 
 
 class Simulations:
-    """Simulations of a question's fleets under its load.
-
-    Equal seeds share their requests and what drafts yield, so fleets are compared by the differences of equal seeds.
+    """Simulations of a question's fleets under its load; equal seeds share their requests and what drafts yield.
 
     - `folder`: where simulations are kept, if anywhere. `estimates`: all fleets by title. `notes`: on those that have
       no room. `best`: of each method, the best first.

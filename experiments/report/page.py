@@ -114,9 +114,8 @@ def _svg(figure: Figure, name: str, caption: str) -> str:
 
 def _table(grid: Grid) -> str:
     columns = list(zip(*grid.rows[:MAX_ROWS], strict=True))
-    shown = [
-        (name, cells) for name, cells in zip(grid.headings, columns, strict=False) if not all(map(_is_missing, cells))
-    ]
+    pairs = zip(grid.headings, columns, strict=False)
+    shown = [(name, cells) for name, cells in pairs if not all(map(_is_missing, cells))]
     looks = [' class="n"' * any(isinstance(cell, (int, float)) for cell in cells) for _, cells in shown]
     heads = "".join(
         f'<th scope="col"{look}><button type="button">{escape(name)}</button></th>'

@@ -64,12 +64,8 @@ def plan_page(plan: Plan) -> ReportPage:
     grids.append(tables.facts_grid(facts))
     sources = f"Simulated; {tables.times_known(plan.basis)}."
     lines, served = answers(plan.lines), lambda line: line[0].startswith("serve at ")
-    tasks = ("Start a target with vLLM", "Start a target with SGLang", "Start it with drafts")
-    named = zip(
-        (*tasks[: len(plan.commands) - 1], f"Measure that target at its share of {plan.loads[0]}"),
-        plan.commands,
-        strict=False,
-    )
+    tasks = ("Start a target with vLLM", "Start a target with SGLang")[: len(plan.commands) - 1]
+    named = zip((*tasks, f"Measure that target at its share of {plan.loads[0]}"), plan.commands, strict=False)
     commands = [line for line in lines if served(line)] or named
     return ReportPage(
         plan.question, "a plan", tuple(line for line in lines if not served(line)), sources, (plan_of(plan),),
@@ -100,7 +96,8 @@ def _summary(plan: Plan) -> Iterator[str]:
                 for row in others if row in near)  # fmt: skip
         yield f"Second best{f' at {best.load}' * several}: {'; then '.join(said)}."
     yield from (f"{note[0].upper()}{note[1:]}." for note in plan.notes if note.startswith("left out: "))
-    given = [note.partition("; --")[0] for note in plan.notes if note.startswith("acceptance: ")]
+    drafted = any(row.depth for row in plan.rows)
+    given = [note.partition("; --")[0] for note in plan.notes if drafted and note.startswith("acceptance: ")]
     if given := [*re.findall(r": (prompts of .*\(defaults)", plan.title), *reversed(given)]:
         said = "; ".join(given).replace("(defaults", "(defaults)").replace("acceptance: assumes", "the assumption")
         yield f"This rests on {said}."
@@ -110,10 +107,8 @@ def _build(row: Row, line: str) -> str:
     """Say which devices a fleet takes, and what runs there; `line`: of the answer, on fewer."""
     model, _, place = row.target.partition("@")
     devices = ", ".join(f"{count} x {kind}" for kind, count in row.devices.items())
-    spare, precision = (
-        re.search(r" \(1 x [^()]+\)| \([^()]+ not needed\)", line),
-        place.partition(":")[2].replace(":", ", "),
-    )
+    spare = re.search(r" \(1 x [^()]+\)| \([^()]+ not needed\)", line)
+    precision = place.partition(":")[2].replace(":", ", ")
     servers = f"{row.targets} server{'s' * (row.targets != 1)}{f', {row.prefills} for prefill' * (row.prefills > 0)}"
     ahead = f"with speculative decoding {row.depth} token{'s' * (row.depth != 1)} ahead by {row.method}"
     drafts = f"{f' in {precision}' * bool(precision)}, {ahead if row.depth else 'without speculative decoding'}"

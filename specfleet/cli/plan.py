@@ -44,9 +44,7 @@ def plan(
             "MODEL@DEVICE tries a small model elsewhere, too (--set drafters.place=own: only). Several: one is chosen.",
         ),
     ] = None,
-    devices: Annotated[
-        Texts, of_models(metavar="BUDGET", help="The best fleet of these devices: 8xh100,4xl40s.")
-    ] = None,
+    devices: Annotated[Texts, of_models(metavar="BUDGET", help="The best fleet of these: 8xh100,4xl40s.")] = None,
     link: Annotated[
         Texts,
         of_models(
@@ -78,9 +76,7 @@ def plan(
             "Without a load each target has one request after the other.",
         ),
     ] = None,
-    slo: Annotated[
-        Texts, of_goals(metavar="GOALS", help="The most that times may be: tpot_p99=40ms,ttft_p90=1s.")
-    ] = None,
+    slo: Annotated[Texts, of_goals(metavar="GOALS", help="The most of times: tpot_p99=40ms,ttft_p90=1s.")] = None,
     least: Annotated[
         Texts, of_goals(metavar="GOALS", help="The least: tokens_per_s_per_user_p99=40,tokens_per_s=500.")
     ] = None,

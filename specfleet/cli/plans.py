@@ -97,9 +97,8 @@ def print_answer(answer: "Plan") -> None:
 
 def _cells(row: "Row") -> tuple[str, ...]:
     servers = f"{row.prefills} + {row.targets}" if row.prefills else f"{row.targets}"
-    times = [
-        number(1e3 * row.metrics[name].value) if name in row.metrics else "-" for name in ("tpot_p99_s", "ttft_p90_s")
-    ]
+    of = row.metrics
+    times = [number(1e3 * of[name].value) if name in of else "-" for name in ("tpot_p99_s", "ttft_p90_s")]
     return (
         f"{servers} x {row.target.rpartition('@')[2]}", str(row.depth or "-"), row.standing,
         number(row.tokens_per_s), number(1 / row.metrics["tpot_s"].value, 3), *times, number(row.running, 3),
@@ -125,21 +124,18 @@ def _by_targets(answer: "Plan") -> list[tuple[str, ...]]:
 
 
 def _print_methods(answer: "Plan", source: str) -> None:
-    each, best = answer.loads[0].endswith(EACH), answer.best()
+    best, loads, each = answer.best(), answer.loads, answer.loads[0].endswith(EACH)
     several = " at {}" * (each and len({row.target for row in best}) > 1)
     cells = {(row.method + several.format(row.target), row.load): row for row in reversed(best)}
     names = list(dict.fromkeys(name for name, _ in reversed(cells)))
-    of, p99 = ("a target" if each else "the fleet", ", its P99" * ("/s" in answer.loads[0]))
-    columns = [load.removesuffix(EACH) for load in answer.loads]
+    of, p99 = ("a target" if each else "the fleet", ", its P99" * ("/s" in loads[0]))
+    columns = [load.removesuffix(EACH) for load in loads]
     for title, heading, text in (
         (source, f"tokens/s of {of} (mean TPOT, TTFT{p99} in ms; depth)", _text),
         ("", "cost of 10^6 tokens", lambda row: f"{number(row.per_million, 3)} ({row.standing})"),
         ("", "KV cache that they need", lambda row: "no limit" if row.kv_share is None else f"{row.kv_share:.0%}"),
     ):
-        rows = [
-            (name, *(text(cells[name, load]) if (name, load) in cells else "-" for load in answer.loads))
-            for name in names
-        ]
+        rows = [(name, *(text(cells[name, at]) if (name, at) in cells else "-" for at in loads)) for name in names]
         print_table(title, (heading, *columns), rows)
 
 

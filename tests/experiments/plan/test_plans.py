@@ -462,10 +462,11 @@ def test_hopeless_drafts_are_turned_off() -> None:
     (line,) = [line for line in found.lines if line.startswith("depths: prompt lookup: ")]
     assert line.count("off level") + line.count("off best") == 2
     assert "no speculation" in found.lines[0]
-    assert sum(line.startswith("serve with drafts: vllm serve ") and '"ngram"' in line for line in found.lines) == 1
+    assert not any("ngram" in line for line in found.lines if line.startswith("serve"))
     one = specfleet.plan(None, changes, target=TARGET, draft="lookup", acceptance="0", in_flight=1, jobs=1)
-    assert ["ngram" in command for command in one.commands] == [False, False, True, False]
-    assert [task[:8] for task, _ in plan_page(one).commands] == ["Start a ", "Start a ", "Start it", "Measure "]
+    assert [(what[:7], line.split()[:2]) for what, line in plan_page(one).commands] == [
+        ("Start a", ["vllm", "serve"]), ("Start a", ["python", "-m"]), ("Measure", ["vllm", "bench"])
+    ]  # fmt: skip
 
 
 def test_a_scenarios_server_is_planned_at_several_loads() -> None:
