@@ -1,7 +1,4 @@
-"""The answer for one load in words: the best fleet, what it gives, what limits it, and how far to speculate there.
-
-Limits are found twice: by equations, which name the resource, and by simulations of higher loads.
-"""
+"""The answer for one load in words: the best fleet, what it gives, what limits it, and how far to speculate there."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence

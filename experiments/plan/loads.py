@@ -42,7 +42,8 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
         of_fleet = [search for search, _ in by_load if search.best[0].candidate == fleet.candidate]
         planned = {search.question.load: search.best[0].depth for search in of_fleet}
         said = [f"at {_short(at.load.text)}: {at.beside(planned.get(at.load))}" for at in depths]
-        yield f"depths: {fleet.candidate.name}: {'; '.join(said)}"
+        place = f" at {fleet.candidate.target}" * (len({one.target for one in by_load[0][0].question.candidates}) > 1)
+        yield f"depths: {fleet.candidate.name}{place}: {'; '.join(said)}"
         searches = {search.question.load: search for search, _ in by_load}
         yield from if_all_are_slow(fleet, [(searches[at.load], at) for at in depths])
         if goals:  # which ask for the depths in the table
@@ -72,7 +73,8 @@ def _ranges(by_load: Sequence[Best], ranges: Sequence[tuple[Row, Ranges]]) -> st
     runs = [(text, span([load for _, load in run])) for text, run in groupby(said, key=lambda pair: pair[0])]
     texts = [f"{f'at {loads}: ' if len(runs) > 1 else ''}{text}" for text, loads in runs]
     drafts = f"; acceptance {LOWER:g} lower" if any(row.depth for row, _ in ranges) else ""
-    return f"{'; '.join(texts)} ({errors_of(by_load[0][0].best[0].candidate).of}{drafts})"
+    of = dict.fromkeys(errors_of(search.best[0].candidate).of for search, _ in by_load)
+    return f"{'; '.join(texts)} ({', then '.join(of)}{drafts})"
 
 
 def _shares(row: Row, ranges: Ranges, metrics: Mapping[str, str]) -> str:

@@ -76,7 +76,7 @@ def plan(
             "Without a load each target has one request after the other.",
         ),
     ] = None,
-    slo: Annotated[Texts, of_goals(metavar="GOALS", help="The most of times: tpot_p99=40ms,ttft_p90=1s.")] = None,
+    slo: Annotated[Texts, of_goals(metavar="GOALS", help="Times, at most: tpot_p99=40ms,ttft_p90=1s.")] = None,
     least: Annotated[
         Texts, of_goals(metavar="GOALS", help="The least: tokens_per_s_per_user_p99=40,tokens_per_s=500.")
     ] = None,
