@@ -6,6 +6,7 @@ its capacity (`deployments.MARGIN`).
 
 import math
 import time
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from operator import attrgetter
@@ -152,6 +153,11 @@ class Simulations:
         now = msgspec.structs.replace(best, depth=best.candidate.present).title
         tried += [self.estimates[now].fleet] if now in self.estimates else []
         small = next(fleet for fleet in sorted(tried, key=size) if fleet == best or is_as_good(fleet))
+        if self.winner is None:  # more targets are never slower, and were looked at first
+            made = [one.fleet for one in self.estimates.values() if one.may_win and one.fleet.replicas < small.replicas]
+            fewer = [one for one in made if msgspec.structs.replace(one, replicas=small.replicas) == small]
+            fewer.sort(key=size)
+            small = [*fewer, small][bisect_left(fewer, True, key=is_as_good)]
         while small.depth > 1 and not small.is_slow and small.depth != small.candidate.present:
             shorter = msgspec.structs.replace(small, depth=small.depth - 1)
             if shorter.title not in self.estimates or not is_as_good(shorter):

@@ -121,9 +121,8 @@ def _table(grid: Grid) -> str:
         f'<th scope="col"{look}><button type="button">{escape(name)}</button></th>'
         for look, (name, _) in zip(looks, shown, strict=True)
     )
-    rows = "\n".join(
-        f"<tr>{''.join(map(_cell, row, looks))}</tr>" for row in zip(*(cells for _, cells in shown), strict=True)
-    )
+    lines = zip(*(cells for _, cells in shown), strict=True)
+    rows = "\n".join(f"<tr>{''.join(map(_cell, row, looks))}</tr>" for row in lines)
     note = f"<p>{escape(grid.note)}</p>" if grid.note else ""
     more = len(grid.rows) - MAX_ROWS
     left_out = f"<p>{more} more rows are in the results, not on this page.</p>" if more > 0 else ""

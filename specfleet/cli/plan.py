@@ -77,9 +77,7 @@ def plan(
         ),
     ] = None,
     slo: Annotated[Texts, of_goals(metavar="GOALS", help="Times, at most: tpot_p99=40ms,ttft_p90=1s.")] = None,
-    least: Annotated[
-        Texts, of_goals(metavar="GOALS", help="The least: tokens_per_s_per_user_p99=40,tokens_per_s=500.")
-    ] = None,
+    least: Annotated[Texts, of_goals(metavar="GOALS", help="At least: tokens_per_s_per_user_p99=40.")] = None,
     cost: Annotated[
         Texts,
         of_goals(metavar="COSTS", help="Of an hour of a device: h100=3,l4=0.5 (h100=700W for energy). Else assumed."),
