@@ -71,7 +71,8 @@ def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
     if fleet is None or here is None:
         return [], None
     planned = fleet.depth if fleet == search.best[0] else None
-    line = f"depths: {f'{fleet.candidate.name}: ' * (planned is None)}{here.beside(planned)}{_end(here, fleet)}"
+    name = fleet.candidate.name + f" with {fleet.replicas} targets" * (fleet.replicas != search.best[0].replicas)
+    line = f"depths: {f'{name}: ' * (planned is None)}{here.beside(planned)}{_end(here, fleet)}"
     if_slow = if_all_are_slow(fleet, [(search, here)])
     if fleet.candidate.base.verifiers.max_num_seqs == 1 or fleet.drafters:  # equations know no late drafts
         return [line, *if_slow], None

@@ -154,9 +154,9 @@ class Simulations:
         tried += [self.estimates[now].fleet] if now in self.estimates else []
         small = next(fleet for fleet in sorted(tried, key=size) if fleet == best or is_as_good(fleet))
         if self.winner is None:  # more targets are never slower, and were looked at first
-            made = [one.fleet for one in self.estimates.values() if one.may_win and one.fleet.replicas < small.replicas]
-            fewer = [one for one in made if msgspec.structs.replace(one, replicas=small.replicas) == small]
-            fewer.sort(key=size)
+            made = (one.fleet for one in self.estimates.values() if one.may_win and one.fleet.replicas < small.replicas)
+            alike = (one for one in made if msgspec.structs.replace(one, replicas=small.replicas) == small)
+            fewer = sorted(alike, key=size)
             small = [*fewer, small][bisect_left(fewer, True, key=is_as_good)]
         while small.depth > 1 and not small.is_slow and small.depth != small.candidate.present:
             shorter = msgspec.structs.replace(small, depth=small.depth - 1)
