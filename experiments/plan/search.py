@@ -142,9 +142,9 @@ class Simulations:
         def is_as_good(fleet: Deployment) -> bool:
             for seeds in (SEEDS[0], SEEDS[2]):
                 self.run([fleet], seeds)
-                further = (1 + self.miss(fleet)) / (1 + self.miss(best)) - 1  # from goals that none meets
-                if self.winner is not None:
-                    further = 0.0 if self.rank(fleet)[:2] == self.rank(best)[:2] else math.inf
+                further = 0.0 if self.rank(fleet)[:2] == self.rank(best)[:2] else math.inf
+                if self.winner is None:  # from goals that none meets
+                    further = (1 + self.miss(fleet)) / (1 + self.miss(best)) - 1
                 if not max(further, self.gap(fleet, best).value) <= INDIFFERENT:
                     return False
             return True
