@@ -89,10 +89,10 @@ def precision_of(search: Simulations) -> Iterator[str]:
     every = [made for made in every if ":bf16" in made.fleet.candidate.target]
     if not (place.endswith(":fp8") and every):
         return
-    search.run([made.fleet for made in able(search.question, every) if made.may_win][:SLOW_FEW], SEEDS[0])
+    carry = [made for made in every if made.may_win]
+    search.run([made.fleet for made in able(search.question, carry) or carry][:SLOW_FEW], SEEDS[0])
     best = min((made.fleet for made in every if search.values[made.fleet.title]), key=search.rank, default=None)
-    none = "none meets the goals" if search.question.goals else "none carries the load"
-    said = f"{best.title}, {search.standing(best)}" if best else none
+    said = f"{best.title}, {search.standing(best)}" if best else "none carries the load"
     yield f"precision: fp8 changes the answers of a bf16 model; --target {model}:bf16 leaves it out; in bf16: {said}"
 
 
