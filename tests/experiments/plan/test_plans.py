@@ -348,7 +348,7 @@ def test_each_load_of_a_budget_is_served_by_its_layout() -> None:
         assert f"{load}: {row.targets} x {row.target}, " in found.lines[0]
 
 
-def test_the_best_fleet_in_bf16_is_looked_for_where_none_meets_the_goals() -> None:
+def test_bf16_is_searched_where_no_fleet_meets_the_goals() -> None:
     options: dict[str, Any] = {"target": "llama-3.1-70b", "draft": "eagle-llama-3-70b", "acceptance": 0.8, "jobs": 1}
     short = {"workload.new_tokens": 40, "workload.prompt_tokens": 64, "drafters.depth": 3}
     lines = specfleet.plan(None, short, devices="4xh100", in_flight=32, slo="tpot_p99=10ms", **options).lines
