@@ -220,10 +220,8 @@ def _recorded(scenario: Scenario) -> Iterator[str]:
     if not has_file(workload):
         return
     with suppress(InputError):  # the file of a past run may be gone
-        recorded, is_trace = (
-            recorded_of(workload, scenario.verifiers.prefix_cache),
-            isinstance(workload.arrivals, Trace),
-        )
+        recorded = recorded_of(workload, scenario.verifiers.prefix_cache)
+        is_trace = isinstance(workload.arrivals, Trace)
         file = workload.arrivals.file if isinstance(workload.arrivals, Trace) else workload.lengths
         rows = len(recorded.texts)
         if recorded.note:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from specfleet.experiments.console.printing import remark
+from specfleet.experiments.console.printing import minutes, remark
 from specfleet.fleet.records.progress import Progress
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.workload import streams_of
@@ -40,7 +40,7 @@ def parts_of(progress: Progress, tokens: int = 0) -> list[str]:
     else:
         parts = [f"{committed}{f' of {tokens}' if tokens else ''} tokens"]
     if tokens and per_s > 0:
-        parts.append(f"{duration_text(max(tokens - committed, 0) / per_s)} left")
+        parts.append(f"{minutes(max(tokens - committed, 0) / per_s)} left")
     if rounds or not progress.drafts:
         parts.append(f"{per_s:.0f} tokens/s")
     if not math.isnan(load):
@@ -59,13 +59,6 @@ def line_of(title: str, parts: Sequence[str], width: int | None = None) -> str:
             break
         line += f", {part}"
     return line
-
-
-def duration_text(seconds: float) -> str:
-    """Return a duration as 0:07, 12:30 or 3:05:00."""
-    minutes, left = divmod(math.ceil(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
 
 
 @contextmanager

@@ -189,9 +189,8 @@ def _row(
 def _error(errors: Floats, low: float, high: float) -> PredictionError:
     if len(errors) == FEW:
         low = high = math.nan
-    return PredictionError(
-        float(errors.mean()), float(low), float(high), float(np.abs(errors).mean()), tuple(errors.tolist())
-    )
+    means = float(errors.mean()), float(low), float(high), float(np.abs(errors).mean())
+    return PredictionError(*means, tuple(errors.tolist()))
 
 
 def _parameters(sim: Metric, runs: Sequence[Metric], errors: Floats) -> PredictionError:

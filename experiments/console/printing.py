@@ -165,11 +165,8 @@ def print_comparison(title: str, comparison: "Comparison") -> None:
 
     Where the runs were rerun or played back, the three errors stand side by side.
     """
-    for line in [
-        *filter(None, [comparison.verdict]),
-        *(f"not shared: {line}" for line in comparison.differences),
-        *comparison.notes,
-    ]:
+    apart = (f"not shared: {line}" for line in comparison.differences)
+    for line in filter(None, (comparison.verdict, *apart, *comparison.notes)):
         say(line)
     rows, cases = comparison.rows, [case_text(row.case) for row in comparison.rows]
     several, twice = len(set(cases)) > 1, any(row.parameters and len(row.parameters.values) == 2 for row in rows)

@@ -54,9 +54,8 @@ def demo_scenario(name: str, prompts: str = "demo/evaluation", requests: int = 1
     """The demo pair; a run's requests are those of all its simulations, too."""
     workload = {"prompts": prompts, "prompt_tokens": PROMPT_TOKENS, "new_tokens": NEW_TOKENS}
     drafters = {"depth": DEPTH} | tables.pop("drafters", {})
-    return make_scenario(
-        {"name": name, "drafters": drafters, "workload": workload | {"requests": requests, "seed": 0}} | tables
-    )
+    content = {"name": name, "drafters": drafters, "workload": workload | {"requests": requests, "seed": 0}}
+    return make_scenario(content | tables)
 
 
 def planned_cells(profile: HardwareProfile, effort: DemoEffort) -> list[tuple[dict[str, Any], Scenario]]:

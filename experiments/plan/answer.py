@@ -7,7 +7,7 @@ from operator import itemgetter
 import msgspec
 
 from specfleet.experiments.plan.deployments import Deployment
-from specfleet.experiments.plan.goals import Goal
+from specfleet.experiments.plan.goals import Goal, in_words
 from specfleet.experiments.plan.ranges import Ranges
 from specfleet.experiments.plan.search import Simulations
 from specfleet.experiments.plan.serving import held_tokens, row_limits
@@ -16,6 +16,7 @@ from specfleet.fleet.policies.admit import N_max
 from specfleet.fleet.scenario.cost import per_million_tokens
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.shown import number
 from specfleet.fleet.stations.star import star_inputs
 from specfleet.sim.analytic import N_full
 
@@ -56,6 +57,15 @@ class Row(msgspec.Struct, frozen=True):
     seeds: int
 
 
+def ranged(what: str, interval: Interval, unit: str, factor: float = 1.0) -> str:
+    """Say a value and its range, the value alone where they are the same in print."""
+    numbers = zip((interval.value, interval.low, interval.high), (4, 3, 3), strict=True)
+    value, low, high = (number(factor * end, digits) for end, digits in numbers)
+    ends = f" (up to {high})" if interval.low == interval.value else f" ({low} .. {high})"
+    ends = "" if interval.low == interval.high else ends if interval.high < math.inf else " (range not known)"
+    return " ".join(filter(None, (what, value, unit))) + ends
+
+
 class Reached(msgspec.Struct, frozen=True):
     """A goal in its unit, what the chosen fleet makes of it, its range, no wider than a value where that is not known.
 
@@ -74,24 +84,19 @@ class Reached(msgspec.Struct, frozen=True):
     def said(self) -> str:
         """What is reached in the goal's unit, and its range."""
         unit, factor = ("ms", 1e3) if self.unit == "s" else (self.unit, 1.0)
-        value, low, high = (f"{factor * number:.4g}" for number in (self.value, self.low, self.high))
-        return f"{value} {unit}{f', {low} .. {high}' if low != high else ''}"
+        return ranged("", Interval(self.value, self.low, self.high), unit, factor)
 
     @property
     def line(self) -> str:
-        """The goal, its state, and what is reached."""
-        return f"{self.text}: {self.state} ({self.said})"
+        """The goal in words, its state, and what is reached."""
+        return f"{in_words(self.text)}: {self.state}, {self.said}"
 
 
 class RuleOfThumb(msgspec.Struct, frozen=True):
-    """What StarSD's rule of thumb says for the best drafter elsewhere, at its depth.
+    """StarSD's rule of thumb for the best drafter elsewhere at its depth, with one request at a time at each target.
 
-    - `drafter`: in words.
-    - `depth`: that it holds for, with one request at a time at each target.
-    - `N_full`: the fewest targets that keep the drafter fully loaded, equation (12).
-    - `N_max`: the most that are each as fast as without it; 0 if none is.
-    - `knee`: 1 + Z / S, where the asymptotes of R_q meet.
-    - `planned`: targets of each drafter in the plan.
+    The fewest targets that keep the drafter fully loaded, `N_full` of equation (12), the most that are each as fast as
+    without it, `N_max`, and the knee, 1 + Z / S.
     """
 
     drafter: str
@@ -101,7 +106,6 @@ class RuleOfThumb(msgspec.Struct, frozen=True):
     N_full: int
     N_max: int
     knee: float
-    planned: int
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -151,9 +155,7 @@ class Plan(msgspec.Struct, frozen=True):
 def make_rows(search: Simulations) -> Iterator[Row]:
     """Yield the simulated fleets under a load: the best of each method, the best first, then all others."""
     titles = {fleet.title for fleet in search.best}
-    others = [
-        estimate.fleet for title, estimate in search.estimates.items() if search.values[title] and title not in titles
-    ]
+    others = [made.fleet for title, made in search.estimates.items() if search.values[title] and title not in titles]
     yield from (_row(search, fleet, True) for fleet in search.best)
     yield from (_row(search, fleet, False) for fleet in sorted(others, key=search.rank))
 
@@ -210,4 +212,4 @@ def rules_of_thumb(search: Simulations) -> Iterator[RuleOfThumb]:
         S, Z, rate = inputs.service_s, inputs.return_s, inputs.standalone_tokens_per_s
         if S > 0 and base.verifiers.max_num_seqs == 1:
             most = N_max(S, Z, inputs.accepted_per_round + 1, rate) if math.isfinite(rate) else 0
-            yield RuleOfThumb(fleet.candidate.name, fleet.depth, S, Z, N_full(S, Z), most, 1 + Z / S, fleet.sharing)
+            yield RuleOfThumb(fleet.candidate.name, fleet.depth, S, Z, N_full(S, Z), most, 1 + Z / S)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,9 @@ from specfleet.experiments.plan.candidates import Asked, Candidate, make_candida
 from specfleet.experiments.plan.commands import bench_command, server_commands
 from specfleet.experiments.plan.deployments import LARGE, Deployment, Load, Question, ramp_requests, requests_for
 from specfleet.experiments.plan.depths import FACTORS, MAX_IN_FLIGHT, speculate
-from specfleet.experiments.plan.goals import read_goals
+from specfleet.experiments.plan.goals import in_words, read_goals
 from specfleet.experiments.plan.lines import lines_of, precision_of
-from specfleet.experiments.plan.loads import lines_by_load, other_command
+from specfleet.experiments.plan.loads import lines_by_load
 from specfleet.experiments.plan.ranges import ranges_of
 from specfleet.experiments.plan.search import Simulations, find
 from specfleet.experiments.plan.texts import read_budget, read_in_flight, read_rates
@@ -55,11 +55,8 @@ COUNTS = ("drafters.count", "verifiers.count")
 LENGTHS = ("workload.prompt_tokens", "workload.new_tokens")
 DEPTH, ALLOCATE, PLACE = "drafters.depth", "verifiers.allocate", "drafters.place"
 STATIONS = {  # of a scenario's keys those that a plan cannot keep, and why
-    "drafters.device": "a plan places drafters and targets itself", "verifiers.device": "see drafters.device",
-    "drafters.profile": "a plan knows one profile", "verifiers.profile": "a plan knows one profile",
-    "drafters.tiers": "a plan knows like devices: sweep the mix, or plan for each kind by itself",
-    "verifiers.tiers": "a plan knows like devices: sweep the mix, or plan for each kind by itself",
-    "faults": "a plan knows fleets without faults",
+    "device": "a plan places drafters and targets itself", "profile": "a plan knows one profile",
+    "tiers": "a plan knows like devices: sweep the mix, or plan for each kind by itself",
 }  # fmt: skip
 
 
@@ -211,11 +208,11 @@ def _answer(title: str, by_load: Sequence[Simulations], unit: str, serving: bool
             measure = bench_command(best, first.question.load, chosen[0])
             load = first.question.load.text + f" over {best.replicas} targets" * (best.replicas > 1)
             asked = best.candidate, best.depth, load, schedule
-            commands = (*server_commands(*asked), *other_command(first), measure)
+            commands = (*server_commands(*asked), measure)
     profile = best.candidate.base.profile
     assert isinstance(profile, HardwareProfile)
     return Plan(
-        title=title, lines=lines, loads=tuple(search.question.load.text for search in by_load),
+        title=title, lines=tuple(map(in_words, lines)), loads=tuple(search.question.load.text for search in by_load),
         rows=tuple(row for table in tables for row in table), goals=reached, rule=next(iter(rules), None),
         commands=commands, scenarios=tuple(chosen), unit=unit, basis=basis_of(profile), notes=tuple(notes),
     )  # fmt: skip
@@ -305,10 +302,11 @@ def _check(base: Scenario, given: Mapping[str, Any], wanted: Mapping[str, Sequen
     for key in COUNTS:
         if not all(isinstance(count, int) and count >= 1 for count in wanted.get(key, ())):
             raise InputError(f"plan: {key} = {list(wanted[key])}: a plan varies it from 1 on")
-    for key, why in STATIONS.items():
-        side, _, name = key.rpartition(".")
-        if getattr(getattr(base, side) if side else base, name):
-            raise InputError(f"scenario {base.name!r}: {key}: {why}; leave it out")
+    if base.faults:
+        raise InputError(f"scenario {base.name!r}: faults: a plan knows fleets without faults; leave it out")
+    for side, (name, why) in product(("drafters", "verifiers"), STATIONS.items()):
+        if getattr(getattr(base, side), name):
+            raise InputError(f"scenario {base.name!r}: {side}.{name}: {why}; leave it out")
     if DEPTH in wanted and (base.verifiers.allocate is not None or any(key.startswith(ALLOCATE) for key in wanted)):
         raise InputError(f"plan: {DEPTH}: {ALLOCATE} has the speculation lengths; leave {DEPTH} out")
     if base.verifiers.verify is not None and is_placed:

@@ -205,11 +205,8 @@ def _link_note(asked: Asked, apart: Candidate) -> str:
 
 def _placed(asked: Asked, accepted: Mapping[str, Stated]) -> tuple[list[Candidate], str, list[str]]:
     """Return the candidates on named devices, the unit of their prices, and notes on places that are left out."""
-    drafts, targets, reasons = (
-        tuple(draft_places(asked.drafts, asked.devices)),
-        dict[str, Placed](),
-        dict[str, InputError](),
-    )
+    drafts = tuple(draft_places(asked.drafts, asked.devices))
+    targets, reasons = dict[str, Placed](), dict[str, InputError]()
     for place in target_places(asked.targets, asked.devices):
         try:
             targets[place] = placed_of(place)

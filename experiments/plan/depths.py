@@ -58,8 +58,9 @@ class Depths(NamedTuple):
 
     def beside(self, chosen: int | None) -> str:
         """The same, after the depth that is chosen, where goals or the smallest fleet ask for another one."""
-        fastest = self.text.replace(" best", " fastest", 1)
-        return self.text if chosen in (None, *self.level) else f"{chosen} planned; {fastest}"
+        said = self.text if chosen in (None, self.present) else self.text.partition("; now ")[0]
+        fastest = said.replace(" best", " fastest", 1)
+        return said if chosen in (None, *self.level) else f"{chosen} planned; {fastest}"
 
 
 def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
@@ -69,7 +70,8 @@ def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
     if fleet is None or here is None:
         return [], None
     planned = fleet.depth if fleet == search.best[0] else None
-    line = f"depths: {f'{fleet.candidate.name}: ' * (planned is None)}{here.beside(planned)}{_end(here, fleet)}"
+    name = fleet.candidate.name + f" with {fleet.replicas} targets" * (fleet.replicas != search.best[0].replicas)
+    line = f"depths: {f'{name}: ' * (planned is None)}{here.beside(planned)}{_end(here, fleet)}"
     if_slow = if_all_are_slow(fleet, [(search, here)])
     if fleet.candidate.base.verifiers.max_num_seqs == 1 or fleet.drafters:  # equations know no late drafts
         return [line, *if_slow], None
@@ -81,7 +83,7 @@ def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
     said = ", ".join(f"{depth or 'off'} at {span([at.load.text for _, at in run])}" for depth, run in runs)
     unit = loads[0].load.text.lstrip("0123456789.e+-")
     line += f"; by load: {said.replace(unit, '')}{unit}{' (equations)' if fleet.is_slow else ''}"
-    schedule = make_schedule(fleet.candidate, falling(loads))
+    schedule = make_schedule(fleet.candidate, falling(loads)) if search.winner is not None else None
     return [line, *schedule_lines(fleet, schedule, planned), *if_slow], schedule if planned else None
 
 

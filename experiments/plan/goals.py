@@ -1,6 +1,7 @@
 """What a fleet is to reach: `tpot_p99=40ms`, `tokens_per_s_per_user=40`, each a limit of one metric."""
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Literal
 
@@ -19,6 +20,11 @@ USER = "tokens_per_s_per_user"
 PER_USER = "tokens/s a user"
 MOST = 1e9
 ATTAINMENT = "slo_attainment"  # of the goals in the scenario's `[slo]`
+WORDS = {
+    "ttft": "get their first token within {}", "tpot": "get a token every {} or faster", "latency": "end within {}",
+    "e2el": "end within {}", USER: "get {} tokens/s or more", "tokens_per_s": "get {} tokens/s or more in all",
+    ATTAINMENT: "meet [slo] in {} of cases or more",
+}  # fmt: skip
 
 
 class Goal(msgspec.Struct, frozen=True):
@@ -63,7 +69,7 @@ def parse_slo(texts: Iterable[str]) -> list[Goal]:
         if kind not in TIMES or form not in FORMS:
             allowed = f"{', '.join(TIMES)}, each with {', '.join(f'_{level}' for level in FORMS)}"
             raise InputError(f"--slo {text}: no time of requests is called {name!r}; allowed: {allowed}")
-        limit_s, said = number_of(f"--slo {text}", value, "limit_s"), value.strip()
+        limit_s, said = number_of(f"--slo {text}", value, "limit_s"), "".join(value.split())
         if not said[-1].isalpha():
             raise InputError(f"--slo {text}: a time needs its unit; write {name}={said}ms, or {name}={said}s")
         goals.append(Goal(f"{plain} <= {said}", percentile_name(TIMES[kind], form), limit_s, "at most"))
@@ -79,7 +85,7 @@ def parse_least(texts: Iterable[str]) -> list[Goal]:
     for text, name, value in _pairs("--least", texts):
         number = number_of(f"--least {text}", value, "per_s", share=name == ATTAINMENT)
         form = name.removeprefix(USER).removeprefix("_") or "mean"
-        said = f"{name} >= {value.strip()}"
+        said = f"{name} >= {f'{100 * number:g}%' if name == ATTAINMENT else f'{number:g}'}"
         if name.startswith(USER) and form in FORMS:
             goals.append(Goal(said, percentile_name("tpot_s", form), 1 / number, "at most", PER_USER))
         elif name == "tokens_per_s":
@@ -91,6 +97,20 @@ def parse_least(texts: Iterable[str]) -> list[Goal]:
             allowed = f"tokens_per_s, {USER}, {users}, and {ATTAINMENT}, a share of requests"
             raise InputError(f"--least {text}: nothing is called {name!r}; allowed: {allowed}")
     return goals
+
+
+def in_words(text: str) -> str:
+    """Return a text with its goals in words: tpot_p99 <= 30ms is 99% of requests get a token every 30 ms or faster."""
+
+    def worded(goal: re.Match[str]) -> str:
+        misses, name, limit, by = goal.groups("")
+        kind, _, form = name.rpartition("_") if name.endswith(FORMS) else (name, "", "")
+        said = WORDS[kind].format(re.sub(r"(?<=\d)(?=[a-zµμ]+$)", " ", limit))
+        of, mean = (f"{form[1:]}% of ", "") if form in PERCENTILES else ("", " on average" * (kind in (*TIMES, USER)))
+        said = f"{of}requests {said}{mean}"
+        return f"misses{by} that {said}" if misses else said
+
+    return re.sub(rf"(misses )?((?:{'|'.join(WORDS)})\w*) [<>]= ([^\s,;:)]+)( by \d+%)?", worded, text)
 
 
 def _pairs(option: str, texts: Iterable[str]) -> Iterable[tuple[str, str, str]]:

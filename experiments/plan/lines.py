@@ -1,14 +1,11 @@
-"""The answer for one load in words: the best fleet, what it gives, what limits it, and how far to speculate there.
-
-Limits are found twice: by equations, which name the resource, and by simulations of higher loads.
-"""
+"""The answer for one load in words: the best fleet, what it gives, what limits it, and how far to speculate there."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from specfleet.experiments.plan.answer import Reached, Row, RuleOfThumb, goals_reached, on_each_link
+from specfleet.experiments.plan.answer import Reached, Row, RuleOfThumb, goals_reached, on_each_link, ranged
 from specfleet.experiments.plan.candidates import unstated
 from specfleet.experiments.plan.deployments import MARGIN, Deployment, Load
 from specfleet.experiments.plan.depths import LOOK, MAX_IN_FLIGHT, tokens_per_s
@@ -24,7 +21,6 @@ from specfleet.fleet.shown import number
 
 HALVINGS = 4  # of the gap between a load that is carried and one that is not
 MAX_LOAD = 16.0  # times the planned load
-NOT_KNOWN = " (range not known)"
 BURSTS = 0.25  # burstiness of arrivals that come in bursts
 BUSY = 0.85  # the load from which a station is called the bottleneck
 MOST_SHARING = 16  # targets of one drafter that are simulated
@@ -57,8 +53,10 @@ def _fleet(search: Simulations, rows: Sequence[Row]) -> Iterator[str]:
         for kind, count in (question.devices or {}).items()
         if (unused := count - rows[0].devices.get(kind, 0))
     )
+    spare = f" ({idle} not needed)" if idle else alone(search)
     if search.winner is None:
-        yield f"fleet: none looked at meets the goals; closest: {best.title}, which {rows[0].standing}"
+        near = " (the smallest within 1%)" if best != search.fastest else ""
+        yield f"fleet: none looked at meets the goals; closest{near}: {best.title}{spare}, which {rows[0].standing}"
         return
     aims = {"hour": "least cost an hour, then least time", "token": "least cost a token", "time": "least time"}
     why = aims[question.aim]
@@ -68,11 +66,20 @@ def _fleet(search: Simulations, rows: Sequence[Row]) -> Iterator[str]:
     level = [other.fleet for other in rows[1:] if other.standing == "level"]
     also += f"; level within chance: {'; '.join(level)}" if level else ""
     also += unstated([made.candidate for made in search.best if made == best or search.standing(made) == "level"])
-    yield f"fleet: {best.title}: {why}{f' ({idle} not needed)' if idle else ''}{also}"
+    yield f"fleet: {best.title}{spare}: {why}{also}"
     devices, (kind, parallel) = rows[0].devices, devices_in(best.candidate.target)
     model, _, place = best.candidate.target.partition("@")
     if question.devices is None and place and parallel > 1 and list(devices) == [kind]:
         yield f"layout: stated; --devices {devices[kind]}x{kind} --target {model} compares other layouts and precisions"
+
+
+def alone(search: Simulations) -> str:
+    """Say what one target of the best fleet carries, where several are planned without a budget."""
+    best, question = search.best[0], search.question
+    fleet = msgspec.structs.replace(best, replicas=1, sharing=1)
+    if not question.load.per_s or question.devices is not None or fleet.title not in search.estimates:
+        return ""
+    return f" ({fleet.at} alone: {_most(search, fleet, 0.5 / best.replicas)})" if best.replicas > 1 else ""
 
 
 def precision_of(search: Simulations) -> Iterator[str]:
@@ -82,9 +89,10 @@ def precision_of(search: Simulations) -> Iterator[str]:
     every = [made for made in every if ":bf16" in made.fleet.candidate.target]
     if not (place.endswith(":fp8") and every):
         return
-    search.run([made.fleet for made in able(search.question, every) if made.may_win][:SLOW_FEW], SEEDS[0])
+    carry = [made for made in every if made.may_win]
+    search.run([made.fleet for made in able(search.question, carry) or carry][:SLOW_FEW], SEEDS[0])
     best = min((made.fleet for made in every if search.values[made.fleet.title]), key=search.rank, default=None)
-    said = f"{best.title}, {search.standing(best)}" if best else "none meets the goals"
+    said = f"{best.title}, {search.standing(best)}" if best else "none carries the load"
     yield f"precision: fp8 changes the answers of a bf16 model; --target {model}:bf16 leaves it out; in bf16: {said}"
 
 
@@ -122,15 +130,6 @@ def _rate(row: Row, ranges: Ranges, unit: str) -> Iterator[str]:
     yield ranged("10^6 tokens cost", Interval(row.per_million, row.per_million * rate.value / rate.high, high), unit)
 
 
-def ranged(what: str, interval: Interval, unit: str, factor: float = 1.0) -> str:
-    """Say a value and its range, the value alone where they are the same in print."""
-    value, low, high = (
-        number(factor * end, digits) for end, digits in ((interval.value, 4), (interval.low, 3), (interval.high, 3))
-    )
-    ends = "" if interval.low == interval.high else f" ({low} .. {high})" if interval.high < math.inf else NOT_KNOWN
-    return " ".join(filter(None, (what, value, unit))) + ends
-
-
 def _bottleneck(search: Simulations) -> str:
     """Which station of a star has the least time left."""
     best = search.best[0]
@@ -150,17 +149,24 @@ def _limit(search: Simulations) -> str:
     estimate, workload, parts = search.estimates[best.title], best.candidate.base.workload, []
     resource, rows = next(iter(estimate.curve.full.items()))
     rate, source = best.replicas * estimate.curve.load_of(resource), "equations"
+    parts += [_most(search, best)] * (question.load.per_s > 0)
     is_quick = not best.is_slow and best.replicas * rows <= MAX_IN_FLIGHT
-    if is_quick and question.load.per_s and search.winner is not None and question.goals:
-        parts.append(f"goals hold {_edge(search)}")
-    elif question.load.per_s:
-        parts.append(f"a plan asks for up to {(1 - MARGIN) * estimate.per_s:.3g}/s, {1 - MARGIN:.0%} of its capacity")
     if is_quick and not workload.conversations:  # of which in flight are users
         (resource, rows, tokens), source = _first(best, estimate.curve.full), "simulated"
         rate = tokens / mean_lengths(workload)[1]
     more = "more add little (devices saturated)" if resource == TIME else f"more wait for {resource}"
-    parts.append(f"beyond {rate:.3g} requests/s {more}, with {rows:.0f} at once at each target")
+    parts.append(f"beyond {number(rate, 3)} requests/s {more}, with {rows:.0f} at once at each target")
     return f"limit: {'; '.join(parts)} ({source})"
+
+
+def _most(search: Simulations, fleet: Deployment, low: float = 1.0) -> str:
+    """Say up to which load a fleet meets the goals, as it does at `low` times the planned one, or what it carries."""
+    estimate = search.estimates[fleet.title]
+    is_quick = not fleet.is_slow and fleet.replicas * next(iter(estimate.curve.full.values())) <= MAX_IN_FLIGHT
+    if is_quick and search.winner is not None and search.question.goals:
+        return f"goals hold {_edge(search, fleet, low)}"
+    most = number((1 - MARGIN) * estimate.per_s, 3)
+    return f"a plan asks for up to {most}/s, {1 - MARGIN:.0%} of its capacity"
 
 
 def _first(best: Deployment, full: Mapping[str, float]) -> tuple[str, float, float]:
@@ -178,9 +184,8 @@ def carried(search: Simulations, rows: Sequence[Row], rules: Sequence[RuleOfThum
 
     That is of `rules` for one request at a time at each target; for several it is simulated.
     """
-    load, by_drafter = search.question.load, {rule.drafter: rule for rule in rules}
-    fleets = on_each_link(search) if not load.per_s else []
-    for fleet in fleets:
+    load, by_drafter, fleets = search.question.load, {rule.drafter: rule for rule in rules}, on_each_link(search)
+    for fleet in () if load.per_s else fleets:
         rule, each = by_drafter.get(fleet.candidate.name), round(load.at_once(fleet.replicas) / fleet.replicas)
         if rule:
             said = f"at depth {rule.depth} N_full = {rule.N_full}, the knee is at {rule.knee:.3g}, N_max = "
@@ -238,18 +243,18 @@ def _round(search: Simulations, fleet: Deployment) -> str:
     return f"{named}: {tokens} ({said})"
 
 
-def _edge(search: Simulations) -> str:
-    """Return in words up to which load the best fleet meets the goals in a simulation, by doubling and halving."""
-    load, best = search.question.load, search.best[0]
+def _edge(search: Simulations, fleet: Deployment, low: float) -> str:
+    """Return in words up to which load a fleet meets the goals in a simulation, by doubling and halving."""
+    load = search.question.load
 
     def at(factor: float) -> bool:
-        scenario = search.scenario(best, load.times(factor), LOOK)
-        if not carries(best, scenario, load.times(factor)):
+        scenario = search.scenario(fleet, load.times(factor), LOOK)
+        if not carries(fleet, scenario, load.times(factor)):
             return False
         values = simulated(scenario)
         return not values["overload"] and not missed(search, values)
 
-    low, high = 1.0, 2.0
+    high = 2 * low
     while high <= MAX_LOAD and at(high):
         low, high = high, 2 * high
     if high > MAX_LOAD:

@@ -60,6 +60,8 @@ def _stated_prices(texts: Iterable[str], allowed: Sequence[str]) -> tuple[dict[s
             raise InputError(f"--cost {text}: write DEVICE=COST, the cost of an hour, for example {allowed[-1]}=1.8")
         if name not in allowed:
             raise InputError(f"--cost {text}: no device here is called {name!r}; allowed: {', '.join(allowed)}")
+        if name in prices:
+            raise InputError(f"--cost {text}: {name} stands twice; give it once")
         prices[name] = price
     if len(in_watts) > 1:
         raise InputError("--cost: some prices are in watts and some are not; give all of them in one unit")

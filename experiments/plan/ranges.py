@@ -165,7 +165,7 @@ class Ranges(NamedTuple):
         if not worst <= WIDEST * best or name == ATTAINMENT:
             return Interval(of.value, 0.0, math.inf)
         low, high = (of.value / worst, of.value / best) if more else (of.value * best, of.value * worst)
-        return Interval(of.value, min(low, of.low), max(high, of.high))
+        return Interval(of.value, min(low, of.low) if low < of.value else of.value, max(high, of.high))
 
 
 def ranges_of(search: Simulations, fleet: Deployment) -> Ranges:

@@ -195,10 +195,8 @@ def read_budget(text: str) -> dict[str, int]:
 
 def read_rates(given: str | float | Iterable[float]) -> list[float]:
     """Read arrivals, `3/s` or `1/s,2/s,4/s`, or numbers; InputError for what is none."""
-    if isinstance(given, str):
-        return [number_of(f"--arrivals {text}", text, "per_s") for text in given.split(",")]
-    numbers = [given] if isinstance(given, (int, float)) else list(given)
-    return [number_of(f"--arrivals {number:g}", str(number), "per_s") for number in numbers]
+    rates = given.split(",") if isinstance(given, str) else [given] if isinstance(given, (int, float)) else given
+    return [number_of(f"--arrivals {rate}", str(rate), "per_s") for rate in rates]
 
 
 def read_in_flight(given: str | int | Iterable[int], most: int) -> list[int]:

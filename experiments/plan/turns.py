@@ -95,7 +95,7 @@ def by_link(search: Simulations) -> Turn | None:
     """
     question, other = search.question, next((fleet for fleet in search.best if not fleet.drafters), None)
     asked = [one for one in question.candidates if one.method == "apart"]
-    if not asked or other is None:
+    if not asked or other is None or search.winner is None:
         return None
     planned = [fleet for fleet in search.best if fleet.drafters][:1]
     links = [fleet.candidate.base.link for fleet in planned] or [asked[0].base.link]  # of several the best

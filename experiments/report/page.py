@@ -114,17 +114,15 @@ def _svg(figure: Figure, name: str, caption: str) -> str:
 
 def _table(grid: Grid) -> str:
     columns = list(zip(*grid.rows[:MAX_ROWS], strict=True))
-    shown = [
-        (name, cells) for name, cells in zip(grid.headings, columns, strict=False) if not all(map(_is_missing, cells))
-    ]
+    pairs = zip(grid.headings, columns, strict=False)
+    shown = [(name, cells) for name, cells in pairs if not all(map(_is_missing, cells))]
     looks = [' class="n"' * any(isinstance(cell, (int, float)) for cell in cells) for _, cells in shown]
     heads = "".join(
         f'<th scope="col"{look}><button type="button">{escape(name)}</button></th>'
         for look, (name, _) in zip(looks, shown, strict=True)
     )
-    rows = "\n".join(
-        f"<tr>{''.join(map(_cell, row, looks))}</tr>" for row in zip(*(cells for _, cells in shown), strict=True)
-    )
+    lines = zip(*(cells for _, cells in shown), strict=True)
+    rows = "\n".join(f"<tr>{''.join(map(_cell, row, looks))}</tr>" for row in lines)
     note = f"<p>{escape(grid.note)}</p>" if grid.note else ""
     more = len(grid.rows) - MAX_ROWS
     left_out = f"<p>{more} more rows are in the results, not on this page.</p>" if more > 0 else ""

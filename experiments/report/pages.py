@@ -12,6 +12,7 @@ from specfleet.experiments.console.headline import headline
 from specfleet.experiments.console.printing import case_text
 from specfleet.experiments.draw import plan_of, read_plan, timeline_of
 from specfleet.experiments.plan.answer import Plan, Row
+from specfleet.experiments.plan.goals import in_words
 from specfleet.experiments.plan.lines import GIVEN
 from specfleet.experiments.report import tables
 from specfleet.experiments.report.page import Grid, ReportPage, html_of
@@ -29,6 +30,7 @@ from specfleet.fleet.records.metrics.window import with_percentiles
 from specfleet.fleet.records.run import Run, read_run
 from specfleet.fleet.scenario.resolve import resolve
 from specfleet.fleet.scenario.scenario import Scenario
+from specfleet.fleet.shown import number
 from specfleet.fleet.times.profile import HardwareProfile
 from specfleet.meaning.entries import axis_label
 
@@ -56,16 +58,6 @@ def sentences(answer: Sequence[tuple[str, str]], count: int = 3) -> tuple[tuple[
 def plan_page(plan: Plan) -> ReportPage:
     """Return the page of a plan."""
     grids = [_fleets(plan)]
-    if plan.goals:
-        goals = [(goal.text, goal.said, goal.state, "simulated") for goal in plan.goals]
-        note = "Ranges are those of the answer: they count errors of step times and acceptance."
-        grids.append(Grid("Goals of the chosen fleet", ("goal", "reached", "state", "label"), goals, note))
-    if plan.rule is not None:
-        units = {"S_s": "s", "Z_s": "s", "planned": "targets a drafter"}
-        rule = [(name, float(getattr(plan.rule, name)), units.get(name, "targets"), "equations")
-                for name in plan.rule.__struct_fields__ if name not in ("drafter", "depth")]  # fmt: skip
-        note = f"For depth {plan.rule.depth}, and one request at a time at each target."
-        grids.append(Grid("StarSD's numbers of targets", ("quantity", "value", "unit", "label"), rule, note))
     if plan.scenario is not None:
         grids += tables.scenario_grids(resolve(plan.scenario), plan.scenario, "The chosen fleet.")
     facts = {"fleets simulated": str(len(plan.rows)), "step times": plan.basis, "costs in": plan.unit}
@@ -85,40 +77,42 @@ def _summary(plan: Plan) -> Iterator[str]:
     """Say what to run, what a user gets, what that costs and what limits it, what is next, and what all rests on."""
     best, unit, lines = plan.chosen, plan.unit.partition(" (")[0], dict(answers(plan.lines))
     several = len(plan.loads) > 1
-    none = "No fleet that was looked at meets the goals; closest: " * (plan.scenario is None)
-    build = none + _build(best, plan.lines[0]) + CHANGES * ("precision" in lines)
+    run = "No fleet that was looked at meets the goals; closest: " if plan.scenario is None else "Run "
+    build = run + _build(best, plan.lines[0]) + CHANGES * ("precision" in lines)
     yield f"Best at {lines['best']}." if several else f"{build}."
     yield " ".join(_user(plan.best(load)[0]) for load in dict.fromkeys((plan.loads[0], plan.loads[-1])))
     price = "${:.3g}" if unit == "$" else f"{{:.3g}} {unit}"
     costs = f"{price.format(best.cost_per_hour)} an hour, {price.format(best.per_million)} for a million tokens"
     goals = "".join(f"; {goal.line}" for goal in plan.goals)
     limit = f" Limit: {lines['limit'].partition(', with ')[0]}." if "limit" in lines else ""
-    costs += f"{plan.unit.removeprefix(unit)}, at {best.tokens_per_s:.4g} tokens/s in all{goals}"
+    costs += f"{plan.unit.removeprefix(unit)}, at {number(best.tokens_per_s)} tokens/s in all{goals}"
     yield f"{f'At {best.load} it' if several else 'It'} costs {costs}.{limit}"
     others = [row for row in plan.best(best.load) if row is not best]
     if others:
         near = [row for row in others if row.depth][:2] + [row for row in others if not row.depth][:1]
         meets = " (meets the goals, too)" * (bool(plan.goals) and plan.scenario is not None)
-        said = (f"{row.method}{f' at {row.target}' * (row.target != best.target)}, {row.standing}"
+        said = (f"{row.method}{f' at {row.target}' * (row.target != best.target)}, {in_words(row.standing)}"
                 f"{'' if row.standing.startswith(('misses', 'cannot')) else meets}"
                 for row in others if row in near)  # fmt: skip
         yield f"Second best{f' at {best.load}' * several}: {'; then '.join(said)}."
     yield from (f"{note[0].upper()}{note[1:]}." for note in plan.notes if note.startswith("left out: "))
-    given = [note.partition("; --")[0] for note in plan.notes if note.startswith("acceptance: ")]
+    drafted = any(row.depth for row in plan.rows)
+    given = [note.partition("; --")[0] for note in plan.notes if drafted and note.startswith("acceptance: ")]
     if given := [*re.findall(r": (prompts of .*\(defaults)", plan.title), *reversed(given)]:
         said = "; ".join(given).replace("(defaults", "(defaults)").replace("acceptance: assumes", "the assumption")
         yield f"This rests on {said}."
 
 
 def _build(row: Row, line: str) -> str:
-    """Say which devices a fleet takes, and what runs there; `line`: of the answer, which names those not needed."""
+    """Say which devices a fleet takes, and what runs there; `line`: of the answer, on fewer."""
     model, _, place = row.target.partition("@")
     devices = ", ".join(f"{count} x {kind}" for kind, count in row.devices.items())
-    spare, precision = re.search(r" \([^()]+ not needed\)", line), place.partition(":")[2].replace(":", ", ")
+    spare = re.search(r" \(1 x [^()]+\)| \([^()]+ not needed\)", line)
+    precision = place.partition(":")[2].replace(":", ", ")
     servers = f"{row.targets} server{'s' * (row.targets != 1)}{f', {row.prefills} for prefill' * (row.prefills > 0)}"
     ahead = f"with speculative decoding {row.depth} token{'s' * (row.depth != 1)} ahead by {row.method}"
     drafts = f"{f' in {precision}' * bool(precision)}, {ahead if row.depth else 'without speculative decoding'}"
-    return f"Run {f'{model} on ' * bool(place)}{devices}{spare[0] if spare else ''}: {servers}{drafts}"
+    return f"{f'{model} on ' * bool(place)}{devices}{spare[0] if spare else ''}: {servers}{drafts}"
 
 
 def _user(row: Row) -> str:

@@ -40,13 +40,11 @@ def findings(cells: Sequence[CellResult], quantity: str = "throughput") -> list[
         return []
     if known[quantity].unit == "s" and max(metric.value for _, metric in having) < 1:
         in_ms = ({end: 1e3 * getattr(metric, end) for end in ("value", "low", "high")} for _, metric in having)
-        having = [
-            (cell, replace(metric, unit="ms", **ends)) for (cell, metric), ends in zip(having, in_ms, strict=True)
-        ]
+        having = [(cell, replace(of, unit="ms", **ends)) for (cell, of), ends in zip(having, in_ms, strict=True)]
     if not any(key.startswith(CHOSEN) for cell, _ in having for key in cell.cell):
-        (low, a), (high, b) = (pick(having, key=lambda pair: pair[1].value) for pick in (min, max))
+        (low, a), (top, b) = (pick(having, key=lambda pair: pair[1].value) for pick in (min, max))
         return [
-            f"{quantity}: {number(a.value)} {a.unit} at {words(low.cell)} to {number(b.value)} at {words(high.cell)}"
+            f"{quantity}: {number(a.value)} {a.unit} at {words(low.cell)} to {number(b.value)} at {words(top.cell)}"
         ]
     sets: dict[str, list[tuple[Cell, Metric]]] = {}
     for cell, metric in having:

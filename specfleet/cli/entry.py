@@ -40,7 +40,14 @@ class Panels(TyperGroup):
 
 
 class Grouped(TyperCommand):
-    """The options of a command in panels, where it has such, as plain text."""
+    """The options of a command in panels, where it has such, as plain text; an option of one value stands once."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuse an option that stands twice, of which the parser would take the last."""
+        order = self.make_parser(ctx).parse_args(args=list(args))[2]
+        if twice := [param for param in order if not getattr(param, "multiple", True) and order.count(param) > 1]:
+            raise InputError(f"{twice[0].opts[-1]}: stands twice; give it once")
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, then the options of each panel."""
@@ -66,7 +73,7 @@ for panel, commands in PANELS.items():
         name = command.__name__.rstrip("_")  # `import` is a word of Python
         app.command(name, cls=Grouped, rich_help_panel=panel)(command)
 profile = typer.Typer(help="Estimated step times, for hardware without measurements.", rich_markup_mode=None)
-profile.command()(estimate)
+profile.command(cls=Grouped)(estimate)
 app.add_typer(profile, name="profile", rich_help_panel="Other")
 
 

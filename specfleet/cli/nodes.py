@@ -155,7 +155,5 @@ def _keys_of(options: Mapping[str, Path | str | None], addresses: Sequence[str] 
     if len(files) == 1:
         files *= len(addresses)
     if len(files) != len(addresses):
-        raise InputError(
-            f"--server-key {named}: {len(files)} keys for {len(addresses)} addresses; one for all, or each"
-        )
+        raise InputError(f"--server-key {named}: {len(files)} keys for {len(addresses)} addresses; one, or each")
     return read_keys(Path(str(key)), dict(zip(addresses, files, strict=True)), None if not allowed else Path(allowed))

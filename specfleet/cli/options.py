@@ -63,9 +63,7 @@ Shard = Annotated[
     str, typer.Option(metavar="I/N", help="Run a share, such as 1/8; without it, a rerun merges what --out holds.")
 ]
 PROCESSORS = os.cpu_count() or 1
-Jobs = Annotated[
-    int, typer.Option(min=1, help="Simulations at once on this host.", show_default="the host's processors")
-]
+Jobs = Annotated[int, typer.Option(min=1, help="Simulations at once here.", show_default="the host's processors")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Everything = Annotated[bool, typer.Option("--all", help="Print all metrics, not the five lines that come first.")]
 Part = Literal["target"]

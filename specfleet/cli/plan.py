@@ -44,11 +44,9 @@ def plan(
             "MODEL@DEVICE tries a small model elsewhere, too (--set drafters.place=own: only). Several: one is chosen.",
         ),
     ] = None,
-    devices: Annotated[
-        str | None, of_models(metavar="BUDGET", help="The best fleet of these devices: 8xh100,4xl40s.")
-    ] = None,
+    devices: Annotated[Texts, of_models(metavar="BUDGET", help="The best fleet of these: 8xh100,4xl40s.")] = None,
     link: Annotated[
-        str | None,
+        Texts,
         of_models(
             metavar="LINKS",
             help="One way to drafters elsewhere: 10ms, 25Gbit+50us, 0ms. Several are compared: 0.1ms,1ms,5ms. "
@@ -68,22 +66,18 @@ def plan(
         of_load(metavar="SHARE", help="Share of the prompts' tokens that begin alike, for prefix caches: 0.7."),
     ] = 0.0,
     arrivals: Annotated[
-        str | None, of_load(metavar="RATES", help="Requests that come by themselves: 3/s. Several: 1/s,2/s,4/s.")
+        Texts, of_load(metavar="RATES", help="Requests that come by themselves: 3/s. Several: 1/s,2/s,4/s.")
     ] = None,
     in_flight: Annotated[
-        str | None,
+        Texts,
         of_load(
             metavar="NUMBERS",
             help="Requests that are always in flight at each target, with --devices in all: 8. Several: 1,8,32,64. "
             "Without a load each target has one request after the other.",
         ),
     ] = None,
-    slo: Annotated[
-        Texts, of_goals(metavar="GOALS", help="The most that times may be: tpot_p99=40ms,ttft_p90=1s.")
-    ] = None,
-    least: Annotated[
-        Texts, of_goals(metavar="GOALS", help="The least: tokens_per_s_per_user_p99=40,tokens_per_s=500.")
-    ] = None,
+    slo: Annotated[Texts, of_goals(metavar="GOALS", help="Times, at most: tpot_p99=40ms,ttft_p90=1s.")] = None,
+    least: Annotated[Texts, of_goals(metavar="GOALS", help="At least: tokens_per_s_per_user_p99=40.")] = None,
     cost: Annotated[
         Texts,
         of_goals(metavar="COSTS", help="Of an hour of a device: h100=3,l4=0.5 (h100=700W for energy). Else assumed."),
@@ -112,10 +106,10 @@ def plan(
         return
     with keeping(out), progress("plan", 0) as advance:
         answer = plan(
-            scenario, settings(changes, seed), target=target or (), draft=draft or (), devices=devices or "",
-            link=link or "", acceptance=acceptance or (), cached=cached, arrivals=arrivals or (),
-            in_flight=in_flight or (), slo=slo or (), least=least or (), cost=cost or (), vary=vary, jobs=jobs,
-            done=advance, out=out, cluster=cluster, shard=shard,
+            scenario, settings(changes, seed), target=target or (), draft=draft or (), acceptance=acceptance or (),
+            devices=",".join(devices or ()), link=",".join(link or ()), arrivals=",".join(arrivals or ()) or (),
+            in_flight=",".join(in_flight or ()) or (), cached=cached, slo=slo or (), least=least or (),
+            cost=cost or (), vary=vary, jobs=jobs, done=advance, out=out, cluster=cluster, shard=shard,
         )  # fmt: skip
     if as_json:
         print_json(answer)

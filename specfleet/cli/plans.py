@@ -10,6 +10,7 @@ from specfleet.fleet.shown import number, with_ends
 if TYPE_CHECKING:
     from specfleet.experiments.plan.answer import Plan, Row
 
+EACH = " at each target"  # the end of a load that is not the fleet's
 WRITTEN, MOST_NAMED = "Written by `specfleet plan`.", 100  # the latter: letters of a file's name
 
 
@@ -89,17 +90,15 @@ def print_answer(answer: "Plan") -> None:
         elsewhere = " (elsewhere: and --set drafters.place=own)" * any(row.drafters for row in answer.best())
         say(f"another row as the answer: --target, its --draft alone{elsewhere} or none; -o FOLDER keeps all")
     if answer.commands:
-        say(f"start a target of this fleet (vLLM, SGLang), and measure it at its share of {answer.loads[0]}:")
-    for command in answer.commands:
-        say(command)
+        head = f"start a target of this fleet (vLLM, SGLang), and measure it at its share of {answer.loads[0]}:"
+        say("\n".join((head, *answer.commands)))
     print_notes(note for note in answer.notes if note not in left_out)
 
 
 def _cells(row: "Row") -> tuple[str, ...]:
     servers = f"{row.prefills} + {row.targets}" if row.prefills else f"{row.targets}"
-    times = [
-        number(1e3 * row.metrics[name].value) if name in row.metrics else "-" for name in ("tpot_p99_s", "ttft_p90_s")
-    ]
+    of = row.metrics
+    times = [number(1e3 * of[name].value) if name in of else "-" for name in ("tpot_p99_s", "ttft_p90_s")]
     return (
         f"{servers} x {row.target.rpartition('@')[2]}", str(row.depth or "-"), row.standing,
         number(row.tokens_per_s), number(1 / row.metrics["tpot_s"].value, 3), *times, number(row.running, 3),
@@ -125,25 +124,24 @@ def _by_targets(answer: "Plan") -> list[tuple[str, ...]]:
 
 
 def _print_methods(answer: "Plan", source: str) -> None:
-    names = list(dict.fromkeys(row.method for row in answer.best()))
-    cells = {(row.method, row.load): row for row in reversed(answer.best())}
-    of, p99 = ("the fleet", ", its P99") if "/s" in answer.loads[0] else ("a target", "")
-    columns = [load.removesuffix(" at each target") for load in answer.loads]
+    best, loads, each = answer.best(), answer.loads, answer.loads[0].endswith(EACH)
+    several = " at {}" * (each and len({row.target for row in best}) > 1)
+    cells = {(row.method + several.format(row.target), row.load): row for row in reversed(best)}
+    names = list(dict.fromkeys(name for name, _ in reversed(cells)))
+    of, p99 = ("a target" if each else "the fleet", ", its P99" * ("/s" in loads[0]))
+    columns = [load.removesuffix(EACH) for load in loads]
     for title, heading, text in (
         (source, f"tokens/s of {of} (mean TPOT, TTFT{p99} in ms; depth)", _text),
         ("", "cost of 10^6 tokens", lambda row: f"{number(row.per_million, 3)} ({row.standing})"),
         ("", "KV cache that they need", lambda row: "no limit" if row.kv_share is None else f"{row.kv_share:.0%}"),
     ):
-        rows = [
-            (name, *(text(cells[name, load]) if (name, load) in cells else "-" for load in answer.loads))
-            for name in names
-        ]
+        rows = [(name, *(text(cells[name, at]) if (name, at) in cells else "-" for at in loads)) for name in names]
         print_table(title, (heading, *columns), rows)
 
 
 def _text(row: "Row") -> str:
     """Say what a fleet gives: in a closed loop one of its targets, since all have as many requests."""
-    if "/s" in row.load:
+    if not row.load.endswith(EACH):
         tokens, several = row.tokens_per_s, f"; {row.targets} x {row.target.rpartition('@')[2]}"
     else:
         tokens = row.tokens_per_s / row.targets

@@ -44,7 +44,12 @@ def simulate(
         if of is not None or play_back is not None or scenario is None:
             result = _played_back(scenario, of, play_back, options.settings(changes, seed), path)
         else:
-            result = simulate(scenario, options.settings(changes, seed), path=path, records=out)
+            given = options.settings(changes, seed)
+            result = simulate(scenario, given, path=path, records=out)
+            streams, targets = result.scenario.workload.streams, result.scenario.verifiers.count
+            if streams and "verifiers.count" in given and "workload.streams" not in given:
+                each = f"{streams / targets:.3g} at each of {targets} targets"
+                printing.remark(f"note: workload.streams = {streams} requests in flight stay: {each}")
         if verbose:
             header = result.run.header
             printing.remark(path_text(header.path, header.fleet, bool(header.played)))

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from specfleet.experiments.reproduce.rows import PaperRow, Reproduction
     from specfleet.experiments.sweep.cell import CellResult
-    from specfleet.fleet.records.metrics.window import Metric
     from specfleet.results import Sweep
 
 
@@ -79,7 +78,8 @@ def print_sweep(swept: "Sweep", out: Path) -> None:
         columns |= {"utility": "utility", "utility_gap": "its gap to the optimum"}
     rows = []
     for result in swept.cells:
-        values = (_interval(result.metrics.get(name)) for name in columns)
+        found = map(result.metrics.get, columns)
+        values = (f"{number(of.value)} ({printing.interval(of)})" if of else "-" for of in found)
         rows.append((printing.case_text(result.cell), *values, result.error))
     warnings = {warning_of(result.basis) for result in swept.cells} - {""}
     printing.print_table("; ".join([f"sweep in {out}", *warnings]), ("cell", *columns.values(), "error"), rows)
@@ -88,10 +88,6 @@ def print_sweep(swept: "Sweep", out: Path) -> None:
             printing.say(f"{printing.case_text(result.cell)}: {result.overload}")
     printing.say("\n".join(swept.findings()))
     printing.print_notes(swept.notes)
-
-
-def _interval(metric: "Metric | None") -> str:
-    return "-" if metric is None else f"{number(metric.value)} ({printing.interval(metric)})"
 
 
 def compare(
@@ -228,9 +224,7 @@ def figure(
     panels: Annotated[
         bool, typer.Option("--panels", help="sweep: a panel for each value of the second key, not a line.")
     ] = False,
-    width: Annotated[
-        float | None, typer.Option(metavar="INCHES", help="Width, such as 3.3 for a paper's column.")
-    ] = None,
+    width: Annotated[float | None, typer.Option(metavar="INCHES", help="Width: 3.3 for a paper's column.")] = None,
     no_caption: Annotated[bool, typer.Option("--no-caption", help="Leave the caption to the paper.")] = False,
     as_json: options.AsJson = False,
 ) -> None:

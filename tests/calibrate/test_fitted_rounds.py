@@ -91,7 +91,7 @@ def test_a_plan_keeps_the_fit_for_all_methods(tmp_path: Path) -> None:
         r"; now 3: no change needed.*fit assumes: at 4 .*: 3 best \(a token takes longer by \d\d% when",
         str(alone.lines),
     )
-    assert "goals: at 2 in flight: ttft_p99 <= 9s: met (" in said
+    assert "goals: 99% of requests get their first token within 9 s: at 2 in flight met, " in said
     assert "vllm serve m " in said  # the name in the scrape, and none of its limits
     assert "--max-" not in said
     with pytest.raises(specfleet.InputError, match=r"lookup=\.\.\.: missing"):

@@ -27,6 +27,8 @@ KEYS = ("--key", "a.secret", "--server-key")
         (["analytic", "nowhere"], "no shipped scenario has that name; shipped: amusd, "),
         (["sweep", "star", "--vary", "drafters.dept=1:3", "-o", "x"], "unknown key drafters.dept = 1; nearest: depth,"),
         (["simulate"], "name a SCENARIO, or a run with --of RUN"),
+        (["simulate", "star", "--seed", "1", "--seed=2"], "--seed: stands twice; give it once"),
+        (["plan", "--in-flight", "2", "--in-flight", "x"], "--in-flight 2,x: write whole numbers"),
         (["analytic"], "Missing argument"),
         (["simulate", "x.toml", "--no-such-option"], "No such option"),
         (["reproduce", "starsd-table9"], "starsd-table1"),
@@ -185,6 +187,11 @@ def test_the_help_shows_every_command_in_a_panel(say: Say) -> None:
     assert panels[1:] == ["Plan and simulate", "Measure", "Results", "Other"]
     listed = {line.split()[0] for line in out.partition("Plan and simulate:")[2].splitlines() if line.startswith("  ")}
     assert listed == {name.split()[0] for name in all_commands()}
+
+
+def test_requests_in_flight_that_stay_are_said(say: Say) -> None:
+    err = say("simulate", "serving", "--set", "verifiers.count=2", "--set", "workload.requests=32").err
+    assert "note: workload.streams = 96 requests in flight stay: 48 at each of 2 targets" in err
 
 
 def test_the_options_of_plan_are_in_panels(say: Say) -> None:

@@ -76,7 +76,7 @@ def test_plan_of_targets_for_one_busy_drafter(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_requests_that_come_by_themselves_which_fleet_is_cheapest(tmp_path: Path) -> None:
-    plan = answer(COMMANDS[3], tmp_path, f"fleet, gives, runs, limit, {TURNS}, risk, risk")
+    plan = answer(COMMANDS[3], tmp_path, f"fleet, gives, runs, limit, rounds, {TURNS}, risk, risk")
     (goal,) = plan.goals
     assert goal.state in ("met", "at its edge")
     assert goal.value >= goal.limit == 30
@@ -97,6 +97,6 @@ def test_which_device_should_draft_and_which_serves_the_target(tmp_path: Path) -
 @pytest.mark.slow
 def test_what_to_run_on_a_budget_of_devices(tmp_path: Path) -> None:
     pytest.importorskip("numba")
-    plan = answer(COMMANDS[5], tmp_path, f"fleet, precision, gives, runs, limit, {TURNS}, risk, risk")
+    plan = answer(COMMANDS[5], tmp_path, f"fleet, precision, gives, runs, limit, rounds, {TURNS}, risk, risk")
     assert len(plan.best()) == 4  # no speculation, a head, a small model on the targets' devices and elsewhere
     assert len(plan.commands) == 3

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from specfleet.experiments.plan.answer import goals_reached
+from specfleet.experiments.plan.answer import goals_reached, ranged
 from specfleet.experiments.plan.commands import make_schedule, server_commands
 from specfleet.experiments.plan.deployments import Deployment, Load
 from specfleet.experiments.plan.depths import Depths, falling, schedule_lines
@@ -55,6 +55,8 @@ def test_schedules_keep_a_depth_that_loses_little() -> None:
     assert {depth for _, depth in falling(by_load)} == {2}
     assert by_load[1].beside(3) == by_load[1].text
     assert by_load[1].beside(2) == "2 planned; 3 fastest"
+    now = Depths(Load(each=8), 8.0, {2: 1.0, 3: 1.005}, present=3)
+    assert [now.beside(depth) for depth in (3, 2)] == ["2 and 3 level; now 3: no change needed", "2 and 3 level"]
 
 
 def test_a_goal_is_met_where_its_whole_range_is() -> None:
@@ -64,9 +66,15 @@ def test_a_goal_is_met_where_its_whole_range_is() -> None:
         "tpot_p90_s": Interval(0.01, 0.009, 0.011), "ttft_p90_s": Interval(0.2, 0.0, 0.4)})  # fmt: skip
     goals = parse_slo(["tpot_p90=13ms,tpot_p90=11.5ms,tpot_p90=8ms,ttft_p90=250ms,ttft_p90=1s"])
     assert [goal.line.partition(": ")[2] for goal in goals_reached(goals, row, ranges)] == [
-        "met (10 ms, 9 .. 12)", "at its edge (10 ms, 9 .. 12)", "missed (10 ms, 9 .. 12)", "at its edge (200 ms)",
-        "met (200 ms)",
+        "met, 10 ms (9 .. 12)", "at its edge, 10 ms (9 .. 12)", "missed, 10 ms (9 .. 12)", "at its edge, 200 ms",
+        "met, 200 ms",
     ]  # fmt: skip
+
+
+def test_a_range_above_its_value_says_so() -> None:
+    of, values = Interval(0.1, 0.09, 0.11), {"ttft_s": 0.1, "overload": 0.0}
+    known = Ranges(values, values, Errors((0.9, 1.2), (1.15, 1.9), "dense models on Blackwell")).around("ttft_s", of)
+    assert ranged("TTFT", known, "ms", 1e3) == "TTFT 100 ms (up to 190)"
 
 
 def test_commands_have_one_depth_for_every_batch() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specfleet.experiments.plan.goals import parse_least, parse_slo
+from specfleet.experiments.plan.goals import in_words, parse_least, parse_slo
 from specfleet.experiments.plan.prices import OF_COST, read_prices
 from specfleet.experiments.plan.texts import read_budget
 from specfleet.fleet.errors import InputError
@@ -24,6 +24,13 @@ def test_a_users_token_rate_limits_the_token_time() -> None:
     assert (slowest.metric, slowest.limit) == ("tpot_p99_s", 0.025)
     assert (slowest.unit, slowest.shown(0.02)) == ("tokens/s a user", 50)
     assert (total.metric, total.limit, total.sense) == ("throughput", 600, "at least")
+
+
+def test_goals_are_said_in_words() -> None:
+    slo, least = parse_slo(["tpot_p99=30 ms,e2el_mean=2min"]), parse_least(["tokens_per_s_per_user_p90=40/s"])
+    words = "99% of requests get a token every 30 ms or faster", "requests end within 2 min on average"
+    assert tuple(in_words(goal.text) for goal in (*slo, *least)) == (*words, "90% of requests get 40 tokens/s or more")
+    assert in_words(f"a, which misses {slo[0].text} by 3%; b") == f"a, which misses by 3% that {words[0]}; b"
 
 
 def test_a_miss_is_a_share_of_the_limit() -> None:
@@ -71,6 +78,7 @@ WRONG_PRICES = {
     "a100=2": "no device here is called 'a100'; allowed: h100, l4, rtx-4090",
     "h100": "write DEVICE=COST",
     "h100=cheap": "write DEVICE=COST",
+    "h100=1,h100=2": "h100=2: h100 stands twice; give it once",
     "h100=-1": "write DEVICE=COST",
     "h100=700W,l4=72W": "rtx-4090 has no price; add --cost rtx-4090=COST",
     "h100=700W": "l4 has no price; add --cost l4=COST,rtx-4090=COST",

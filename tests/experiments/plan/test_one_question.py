@@ -55,6 +55,9 @@ def test_a_target_is_not_loaded_to_its_capacity(per_s: float, draft: str, device
         edge = re.search(limit, " ".join(found.lines))
         assert edge is not None
         assert per_s <= float(edge[1]) < float(edge[2])
+        alone = re.search(r"depth \d \(1 x llama-3.1-8b@h100 alone: goals hold up to ([\d.]+)/s\): ", found.lines[0])
+        assert bool(alone) == (devices > 1 and "devices" not in options)
+        assert alone is None or per_s / 2 < float(alone[1]) < per_s
 
 
 @pytest.mark.parametrize(("target", "draft"), [PAIRS[0], PAIRS[4]])
