@@ -20,7 +20,7 @@ LABELS = {ANALYTIC: "equations (8)-(11)", "sim": "simulation", "engine": "engine
 GREY = "#444444"
 NARROW_INCHES = 4.5  # of a figure with the names of lines in it
 MAX_ACROSS, MIN_PANEL_INCHES = 4, 1.6  # panels side by side, and the width of each
-ROW_POINTS = 11  # height of the numbers of a mark
+ROW_POINTS, DIGIT_POINTS = 11, 5.1  # height of the numbers of a mark, width of a digit
 Looks = Mapping[str, tuple[str, str]]  # colour and marker of each line
 
 
@@ -127,16 +127,22 @@ def _marks(axes: Axes, marks: pd.DataFrame, looks: Looks, named: Collection[str]
         if name in named:
             axes.annotate(f"$N_{{{name[2:]}}}$", (0, 1), (-4, 4 + ROW_POINTS * row), textcoords="offset points",
                           xycoords="axes fraction", ha="right", fontsize=8, color=GREY, parse_math=True)  # fmt: skip
-        above, texts = axes.secondary_xaxis("top"), {}
+        above, texts, letters = axes.secondary_xaxis("top"), {}, 0
         above.tick_params(which="both", length=0, labelsize=8, pad=3 + ROW_POINTS * row)
         above.spines["top"].set_visible(False)
         knees = marks[marks.world == name]
-        for at, part in knees.groupby(knees.x.clip(upper=last)):
+        for x, part in knees.groupby("x"):
             colours = [looks[line][0] if len(looks) > 1 else GREY for line in part.line]
-            text = ", ".join(f"{x:g}" for x in part.x.unique())
-            texts[at] = f"  {text} \N{RIGHTWARDS ARROW}" if at == last else text, colours[0] if len(part) == 1 else GREY
-            for turn, colour in enumerate(colours if at < last else ()):
-                axes.axvline(at, color=colour, lw=MARKS[name], ls=(4 * turn, (2, 4 * len(part) - 2)), zorder=0)
+            colour, text = colours[0] if len(part) == 1 else GREY, f"{x:g}"
+            if x > last:
+                text += "," if x < knees.x.max() else " \N{RIGHTWARDS ARROW}"
+                axes.annotate(text, (1, 1), (4 + DIGIT_POINTS * letters, 4 + ROW_POINTS * row), color=colour, fontsize=8,
+                              xycoords="axes fraction", textcoords="offset points")  # fmt: skip
+                letters += len(text) + 1
+                continue
+            texts[x] = text, colour
+            for turn, dashed in enumerate(colours):
+                axes.axvline(x, color=dashed, lw=MARKS[name], ls=(4 * turn, (2, 4 * len(part) - 2)), zorder=0)
         above.set_xticks(list(texts), [text for text, _ in texts.values()])
-        for label, (text, colour) in zip(above.get_xticklabels(), texts.values(), strict=True):
-            label.set(color=colour, ha="left" if text.startswith(" ") else "center")
+        for label, (_, colour) in zip(above.get_xticklabels(), texts.values(), strict=True):
+            label.set(color=colour)

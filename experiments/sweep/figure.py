@@ -203,7 +203,8 @@ def _caption(points: pd.DataFrame, metric: str, where: Mapping[str, str], left_o
     if (points.world == ANALYTIC).any():
         parts.append(f"Dashed: StarSD's equations{left_out}.")
     if marked := [said for name, said in KNEES.items() if (points.world == name).any()]:
-        parts.append(f"Above, by the equations: {'; '.join(marked)}.")
+        beyond = points.x[points.world.isin(MARKS)].max() > results.x.max()
+        parts.append(f"Above, by the equations{', an arrow beyond the axis' * bool(beyond)}: {'; '.join(marked)}.")
     if (points.world == PLAIN).any():
         source = "depth 0" if (points.x == 0).any() else "plain decoding, by the equations"
         parts.append(f"Dash-dotted: no speculation ({source}).")

@@ -50,7 +50,7 @@ def texts_of(figure: Figure) -> list[str]:
 
 def marks_of(axes: Axes) -> list[list[str]]:
     """The numbers above a panel, N_full's and N_max's."""
-    return [[label.get_text().strip() for label in above.get_xticklabels()] for above in axes.child_axes]
+    return [[label.get_text() for label in above.get_xticklabels()] for above in axes.child_axes]
 
 
 def made(rows: list[dict[str, Any]]) -> pd.DataFrame:
@@ -95,9 +95,10 @@ def test_a_second_key_may_have_panels_and_knees_are_marked() -> None:
     table = made([{"quantity": "throughput"} | row for row in rows])
     figure = draw("sweep", table, panels=True)
     assert [axes.get_title() for axes in figure.axes] == ["depth d = 3", "depth d = 5"]
-    assert texts_of(figure) == ["$N_{full}$", "$N_{max}$"]
-    assert list(map(marks_of, figure.axes)) == [[["2"], ["3"]], [["9 \N{RIGHTWARDS ARROW}"], []]]  # beyond the sweep
+    assert texts_of(figure) == ["$N_{full}$", "$N_{max}$", "9 \N{RIGHTWARDS ARROW}"]  # beyond the sweep
+    assert list(map(marks_of, figure.axes)) == [[["2"], ["3"]], [[], []]]
     assert len({axes.get_ylim() for axes in figure.axes}) == 1
+    assert "by the equations, an arrow beyond the axis: N_full" in figure.texts[0].get_text().replace("\n", " ")
 
 
 def test_many_values_have_rows_of_panels_or_colours_of_their_own() -> None:
@@ -222,8 +223,10 @@ def test_numbers_above_a_figure_touch_nothing(width: float) -> None:
     figure = draw("sweep", made(rows), width_inches=width, caption=False)
     figure.canvas.draw()
     (axes,) = figure.axes
-    assert marks_of(axes) == [["4"], ["9", "10", "14, 20 \N{RIGHTWARDS ARROW}"]]
+    assert (marks_of(axes), texts_of(figure)[2:]) == ([["4"], ["9", "10"]], ["14,", "20 \N{RIGHTWARDS ARROW}"])
     labels = [*axes.texts, *(label for above in axes.child_axes for label in above.get_xticklabels())]
+    lines = [line.get_color() for line in axes.lines if line.get_linestyle() == "-" and len(line.get_xdata()) == 10]
+    assert [label.get_color() for label in (*labels[-2:], *axes.texts[2:])] == lines
     boxes = [artist.get_window_extent() for artist in (*labels, *figure.legends)]
     assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
     legend = axes.get_legend() if width < 4 else figure.legends[-1]
