@@ -136,8 +136,8 @@ def _marks(axes: Axes, marks: pd.DataFrame, looks: Looks, named: Collection[str]
             colour, text = colours[0] if len(part) == 1 else GREY, f"{x:g}"
             if x > last:
                 text += "," if x < knees.x.max() else " \N{RIGHTWARDS ARROW}"
-                axes.annotate(text, (1, 1), (4 + DIGIT_POINTS * letters, 4 + ROW_POINTS * row), color=colour, fontsize=8,
-                              xycoords="axes fraction", textcoords="offset points")  # fmt: skip
+                axes.annotate(text, (1, 1), (4 + DIGIT_POINTS * letters, 4 + ROW_POINTS * row), color=colour,
+                              fontsize=8, xycoords="axes fraction", textcoords="offset points")  # fmt: skip
                 letters += len(text) + 1
                 continue
             texts[x] = text, colour

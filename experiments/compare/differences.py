@@ -73,7 +73,7 @@ def _same_file(path: str, other: str) -> bool:
 
 
 def _acceptance(first: Run, second: Run) -> Iterator[str]:
-    """Accepted tokens a verification, where the two differ beyond chance, or where a measured acceptance was replaced."""
+    """Accepted tokens a verification, where the two differ beyond chance, or a measured acceptance was replaced."""
     length, other = mean_length_of(first), mean_length_of(second)
     if length is None or other is None:
         return
