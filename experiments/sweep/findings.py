@@ -45,9 +45,8 @@ def findings(cells: Sequence[CellResult], quantity: str = "throughput") -> list[
         ]
     if not any(key.startswith(CHOSEN) for cell, _ in having for key in cell.cell):
         (low, a), (high, b) = (pick(having, key=lambda pair: pair[1].value) for pick in (min, max))
-        return [
-            f"{quantity}: {number(a.value)} {a.unit} at {words(low.cell)} to {number(b.value)} at {words(high.cell)}"
-        ]
+        where = f" at {words(low.cell)} to {number(b.value)} at {words(high.cell)}" * (b.value > a.value)
+        return [f"{quantity}: {number(a.value)} {a.unit}{where or ' in all cells'}"]
     sets: dict[str, list[tuple[Cell, Metric]]] = {}
     for cell, metric in having:
         chosen = {key: value for key, value in cell.cell.items() if key.startswith(CHOSEN)}
