@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from specfleet.experiments.console.printing import value_label
 from specfleet.experiments.sweep.findings import COUNT, STANDALONE
 from specfleet.experiments.sweep.sweep import COLUMNS, NUMBERS
 from specfleet.figures import sweep
@@ -32,12 +33,8 @@ def keys_of(table: pd.DataFrame) -> list[str]:
 
 def in_numbers(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with the values of keys that are quantities with a unit, such as 10ms, as numbers."""
-    changed = {}
-    for key in keys_of(table):
-        values = [_value(key, value) for value in table[key]]
-        if all(isinstance(value, (int, float)) for value in values):
-            changed[key] = values
-    return table.assign(**changed)
+    read = ((key, [_value(key, value) for value in table[key]]) for key in keys_of(table))
+    return table.assign(**{key: part for key, part in read if all(isinstance(value, (int, float)) for value in part)})
 
 
 def axes_of(table: pd.DataFrame, metric: str, where: Mapping[str, str], panels: bool = False) -> tuple[str, str, str]:
@@ -53,8 +50,7 @@ def axes_of(table: pd.DataFrame, metric: str, where: Mapping[str, str], panels: 
     if metric not in metrics:
         named = shortened(metric, quoted=False)
         raise InputError(f"figure sweep: --y {named}: the table has no such metric; it has {', '.join(metrics)}")
-    more = next((key for key in free[3:] if table[key].nunique(dropna=False) > 1), "")
-    if more:
+    if more := next((key for key in free[3:] if table[key].nunique(dropna=False) > 1), ""):
         raise InputError(f"figure sweep: {more} was varied, too; sweep three keys, or see specfleet report")
     x, second, third = (*free[:3], "", "")[:3]
     return (x, third, second) if panels else (x, second, third)
@@ -67,7 +63,9 @@ def points_of(table: pd.DataFrame, metric: str, x: str, line: str = "", panel: s
     """
     rows = table[table.quantity == metric].reset_index(drop=True)
     texts = {name: rows[key].map(text_of) if key else "" for name, key in (("line", line), ("panel", panel))}
-    points = rows.assign(x=rows[x].infer_objects(), unit=rows.unit.fillna("") if "unit" in rows else "", **texts)
+    values = rows[x].infer_objects()
+    values = values.map(text_of) if values.dtype == bool or values.isna().any() else values
+    points = rows.assign(x=values, unit=rows.unit.fillna("") if "unit" in rows else "", **texts)
     return points[["x", *texts, *NUMBERS, "world", "unit"]].astype(dict.fromkeys(NUMBERS, float))
 
 
@@ -77,7 +75,7 @@ def text_of(value: Any) -> str:
         return "none"
     if isinstance(value, (float, np.floating)):
         return f"{value:.0f}" if value == round(value) else f"{value:g}"
-    return str(value)
+    return value_label(value)
 
 
 def _value(key: str, value: Any) -> Any:
@@ -100,8 +98,7 @@ def sweep_figure(
     `where`: values of further keys, as `text_of` writes them. `panels`: the second has panels and the third lines.
     N_full and N_max are marked along the number of targets, and no speculation along depths.
     """
-    where = where or {}
-    for key, value in where.items():
+    for key, value in (where := where or {}).items():
         table = table[table[key].map(text_of) == value]
     table = in_numbers(table)
     keys = axes_of(table, metric, where, panels)
@@ -160,14 +157,12 @@ def devices_figure(table: pd.DataFrame, canvas: Canvas = NEW_FIGURE) -> Drawn:
     table = in_numbers(table)
     places = {f"measured_{side}_{name}": {"panel": panel, "line": line}
               for name, panel in COUNTERS.items() for side, line in SIDES.items()}  # fmt: skip
-    measured = [name for name in places if (table.quantity == name).any()]
-    if not measured:
+    if not (measured := [name for name in places if (table.quantity == name).any()]):
         raise InputError(
             "figure devices: no cell has samples; only runs on a device with counters have them: "
             "specfleet sweep --world engine --power"
         )
-    varied = [key for key in keys_of(table) if table[key].nunique(dropna=False) > 1]
-    if len(varied) > 1:
+    if len(varied := [key for key in keys_of(table) if table[key].nunique(dropna=False) > 1]) > 1:
         raise InputError(f"figure devices: {varied[1]} was varied, too; sweep one key")
     (along,) = varied or keys_of(table)[:1]
     points = pd.concat([points_of(table, name, along).assign(**places[name]) for name in measured])
@@ -191,8 +186,7 @@ def _left_out(table: pd.DataFrame) -> str:
 def _caption(points: pd.DataFrame, metric: str, where: Mapping[str, str], left_out: str) -> list[str]:
     """Return sentences on the cells that are drawn, the metric, the marks, and what the equations leave out."""
     conditions = ", ".join(f"{key} = {value}" for key, value in where.items())
-    parts = [f"Cells with {conditions}."] if conditions else []
-    parts.append(what_is(metric))
+    parts = [f"Cells with {conditions}."] * bool(conditions) + [what_is(metric)]
     results = points[~points.world.isin((ANALYTIC, PLAIN, *MARKS))]
     if len(results):
         parts.append("Points: means over the seeds of a cell; bars and bands: 95 % intervals.")
@@ -227,4 +221,4 @@ def what_is(name: str) -> str:
         return ""
     first = meanings()[mean].what.partition(". ")[0].rstrip(".").replace("`", "")
     first = first if mean == name else first.partition(", the mean")[0]  # of a percentile the label says which
-    return f"{axis_label(name)[0]}: {first[0].lower()}{first[1:]}."
+    return f"{axis_label(name)[0]}: {first[0] if first[1:2].isupper() else first[0].lower()}{first[1:]}."

@@ -69,11 +69,9 @@ def parse_vary(text: str) -> tuple[str, list[Any]]:
     if re.fullmatch(RANGE, values):
         first, last, *steps = map(int, values.split(":"))
         step = steps[0] if steps else 1
-        if step == 0:
-            raise InputError(f"--vary {shown}: a step of 0; allowed: 1 and more, or -1 and less to count down")
-        chosen = range(first, last + (1 if step > 0 else -1), step)
+        chosen = range(first, last + (1 if step > 0 else -1), step) if step else range(0)
         if not 1 <= len(chosen) <= MAX_CELLS:
-            raise InputError(f"--vary {shown}: holds {len(chosen)} values; allowed: 1 to {MAX_CELLS}")
+            raise InputError(f"--vary {shown}: {len(chosen)} values; allowed: 1 to {MAX_CELLS}; steps below 0 count down")
         return key, list(chosen)
     if re.fullmatch(NO_RANGE, values):
         raise InputError(f"--vary {shown}: write whole numbers as FIRST:LAST[:STEP], others one by one as A,B,C")
@@ -92,8 +90,7 @@ def vary_of(vary: Vary, stated: Iterable[str] = ()) -> dict[str, list[Any]]:
     """
     if not isinstance(vary, Mapping):
         pairs = list(map(parse_vary, [vary] if isinstance(vary, str) else vary))
-        twice = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
-        if twice:
+        if twice := [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]:
             raise InputError(f"--vary {twice[0]}: stands twice; give all its values at once, {twice[0]}=A,B,C")
         vary = dict(pairs)
     axes = dict[str, list[Any]]()

@@ -73,7 +73,7 @@ def test_vary_reads_ranges_with_both_ends_and_lists(text: str, expected: tuple[s
 
 @pytest.mark.parametrize("values", ["", "=", "=4:1", "=1-8", "=0.1:0.5:0.1", "=1ms:20ms", "=1e-3:1e-2", "=1:9:0"])
 def test_vary_says_how_it_is_written(values: str) -> None:
-    with pytest.raises(InputError, match=f"^--vary a.key{values}: .*(FIRST:LAST|1 to|1 and more)"):
+    with pytest.raises(InputError, match=f"^--vary a.key{values}: .*(FIRST:LAST|1 to 100000; steps)"):
         parse_vary(f"a.key{values}")
 
 

@@ -124,9 +124,10 @@ def test_a_figure_fits_a_column_and_may_leave_its_caption(folder: Path, tmp_path
 
 
 def test_values_that_are_words_stand_side_by_side() -> None:
-    words = made([{"drafters.order": name, "value": 0.1} for name in ("fifo", "priority")])
-    (axes,) = draw("sweep", words, metric="wait_s").axes
-    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["fifo", "priority"]
+    for names in ({"fifo": "fifo", "a": "a"}, {True: "true", False: "false"}, {None: "none", 1: "1", 2: "2"}):
+        words = made([{"drafters.order": name, "value": 0.1} for name in names])
+        (axes,) = draw("sweep", words, metric="wait_s").axes
+        assert [tick.get_text() for tick in axes.get_xticklabels()] == list(names.values())
 
 
 def test_metrics_that_a_figure_does_not_show_are_refused(swept: pd.DataFrame) -> None:
