@@ -71,7 +71,7 @@ def parse_vary(text: str) -> tuple[str, list[Any]]:
         step = steps[0] if steps else 1
         chosen = range(first, last + (1 if step > 0 else -1), step) if step else range(0)
         if not 1 <= len(chosen) <= MAX_CELLS:
-            raise InputError(f"--vary {shown}: {len(chosen)} values; allowed: 1 to {MAX_CELLS}; steps below 0 count down")
+            raise InputError(f"--vary {shown}: {len(chosen)} values; allowed: 1 to {MAX_CELLS}; steps below 0 go down")
         return key, list(chosen)
     if re.fullmatch(NO_RANGE, values):
         raise InputError(f"--vary {shown}: write whole numbers as FIRST:LAST[:STEP], others one by one as A,B,C")
