@@ -298,7 +298,7 @@ def doubts(runs: Sequence[Run]) -> list[str]:
 
 
 def with_reruns(measured: Run, reruns: Iterable[tuple[str, Run]]) -> list[Run]:
-    """Return the runs of one scenario: the measured one, then its reruns; InputError for a run of another one, or named twice.
+    """Return the runs of one scenario: the measured one, then its reruns; InputError for others, and one named twice.
 
     Times and acceptance of runs of models are their own; profiles may differ there.
     """

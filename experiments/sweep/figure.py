@@ -109,7 +109,7 @@ def sweep_figure(
     is_number = pd.api.types.is_numeric_dtype(points.x)
     x = scale_of(*axis_label(keys[0]), points.x.abs().max() if is_number else 1.0)
     y = scale_of(axis_label(metric)[0], unit_of_metric(metric, points), points.value.abs().max())
-    if keys[0] == COUNT:
+    if keys[0] == COUNT and is_number:
         for name in MARKS:
             knees = points_of(table, name, *keys).assign(world=name).drop_duplicates(["line", "panel"])
             knees = knees[knees.value >= points.x.min()]

@@ -134,7 +134,7 @@ def compare(
         printing.print_comparison("comparison", comparison)
     beyond = [name for name in ("throughput", "rounds_per_s") if worst(comparison, name) > tolerance]
     if beyond:
-        printing.remark(f"specfleet: {' and '.join(beyond)} differ{'s' * (len(beyond) == 1)} by more than {tolerance:.1%}")
+        printing.remark(f"specfleet: {' and '.join(beyond)} off by more than {tolerance:.1%}")
         raise typer.Exit(1)
 
 

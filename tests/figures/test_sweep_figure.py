@@ -125,7 +125,7 @@ def test_a_figure_fits_a_column_and_may_leave_its_caption(folder: Path, tmp_path
 
 def test_values_that_are_words_stand_side_by_side() -> None:
     for names in ({"fifo": "fifo", "a": "a"}, {True: "true", False: "false"}, {None: "none", 1: "1", 2: "2"}):
-        words = made([{"drafters.order": name, "value": 0.1} for name in names])
+        words = made([{"verifiers.count": name, "value": 0.1} for name in names])
         (axes,) = draw("sweep", words, metric="wait_s").axes
         assert [tick.get_text() for tick in axes.get_xticklabels()] == list(names.values())
 

@@ -90,7 +90,7 @@ def test_compare_ends_with_status_1_beyond_its_tolerance(say: Say, tmp_path: Pat
     equal, apart = say("compare", fast, fast, "--json"), say("compare", fast, slow, "--tolerance", "0.05")
     assert (equal.status, json.loads(equal.out)["mape"]["rounds_per_s"]) == (0, 0)
     assert apart.status == 1
-    assert "differ by more than 5.0%" in apart.err
+    assert "off by more than 5.0%" in apart.err
 
 
 @pytest.mark.slow
