@@ -237,9 +237,9 @@ def _answer(cells: Sequence[CellResult]) -> Iterator[str]:
     yield from (line.replace("best tpot_p99_s", "least TPOT P99") for line in of_users)
     failed, full = [cell for cell in cells if cell.error], [cell for cell in cells if cell.overload]
     if failed:
-        yield f"failed: {len(failed)} cells; the first: {failed[0].error}"
+        yield f"failed: {len(failed)} of {len(cells)} cells; the first: {failed[0].error}"
     if full:
-        yield f"overloaded: {len(full)} cells were offered more than they carry: {full[0].overload}"
+        yield f"overloaded: {len(full)} of {len(cells)} cells, offered more than they carry: {full[0].overload}"
 
 
 def _cells(cells: Sequence[CellResult], keys: Sequence[str], label: str) -> Grid:
@@ -247,7 +247,7 @@ def _cells(cells: Sequence[CellResult], keys: Sequence[str], label: str) -> Grid
     having = {name: [metrics[name].value for metrics in every if name in metrics] for name in TABLED}
     scales = {name: scale_of(*axis_label(name), max(values)) for name, values in having.items() if values}
     rows = [
-        (*(float(value) if isinstance(value := cell.cell.get(key), (int, float)) else _text(cell, key) for key in keys),
+        (*(float(value) if type(value := cell.cell.get(key)) in (int, float) else _text(cell, key) for key in keys),
          *(factor * tables.clipped(metrics[name].value, axis_label(name)[1]) if name in metrics else None
            for name, (_, factor) in scales.items()), label)
         for cell, metrics in zip(cells, every, strict=True)
