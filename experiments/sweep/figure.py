@@ -122,7 +122,7 @@ def sweep_figure(
     labels = {"x": x[0], "value": y[0], **names}
     bases = table.basis.dropna().unique() if "basis" in table else []
     warnings = [f"{text[0].upper()}{text[1:]}." for text in {warning_of(str(basis)) for basis in bases} - {""}]
-    caption = " ".join([*_caption(points, metric, where, _left_out(table)), *warnings])
+    caption = " ".join([*filter(None, _caption(points, metric, where, _left_out(table))), *warnings])
     return Drawn(sweep.draw(points, labels, canvas), caption, points.drop(columns="unit"), labels)
 
 
@@ -197,7 +197,7 @@ def _caption(points: pd.DataFrame, metric: str, where: Mapping[str, str], left_o
     if (points.world == ANALYTIC).any():
         parts.append(f"Dashed: StarSD's equations{left_out}.")
     if marked := [said for name, said in KNEES.items() if (points.world == name).any()]:
-        beyond = points.x[points.world.isin(MARKS)].max() > results.x.max()
+        beyond = points.x[points.world.isin(MARKS)].max() > points.x[~points.world.isin(MARKS)].max()
         parts.append(f"Above, by the equations{', an arrow beyond the axis' * bool(beyond)}: {'; '.join(marked)}.")
     if (points.world == PLAIN).any():
         source = "depth 0" if (points.x == 0).any() else "plain decoding, by the equations"
