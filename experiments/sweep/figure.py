@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -80,13 +81,11 @@ def text_of(value: Any) -> str:
 
 def _value(key: str, value: Any) -> Any:
     """Return a value of a key as a number where it is one, with or without a unit; else as it is."""
-    if not isinstance(value, str):
-        return value
-    try:
-        number = quantity(value, key, share=value.endswith("%"))
-        return float(value) if number is None else float(number)
-    except ValueError:
-        return value
+    with suppress(ValueError):
+        if isinstance(value, str):
+            number = quantity(value, key, share=value.endswith("%"))
+            return float(value) if number is None else number
+    return value
 
 
 def sweep_figure(

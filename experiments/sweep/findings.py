@@ -31,8 +31,7 @@ def findings(cells: Sequence[CellResult], quantity: str = "throughput") -> list[
     chosen is the smallest that chance does not tell from the best. Of times, power, energy and costs the least is best,
     of others the largest. InputError for what is no metric.
     """
-    known = meanings()
-    if quantity not in known:
+    if quantity not in (known := meanings()):
         allowed = dict.fromkeys(name for cell in cells for name in with_percentiles(cell.metrics))
         raise InputError(f"findings of {shortened(quantity, quoted=False)}: no metric; allowed: {', '.join(allowed)}")
     having = [(cell, every[quantity]) for cell in cells if quantity in (every := with_percentiles(cell.metrics))]

@@ -43,8 +43,7 @@ def quantity(text: str, key: str, share: bool) -> float | None:
 
     Raises ValueError, with the allowed units, for a unit of another kind.
     """
-    parts = NUMBER.fullmatch(text)
-    if parts is None:
+    if (parts := NUMBER.fullmatch(text)) is None:
         return None
     of_key = ((units, allowed) for suffix, units, allowed in DIMENSIONS if key.endswith(suffix))
     units, allowed = (SHARES, "a number from 0 to 1, or %") if share else next(of_key, ({}, "a plain number"))

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -243,6 +244,17 @@ def test_a_rerun_looks_at_prompts_and_models(tmp_path: Path) -> None:
     assert len(set(digests)) == 4
     assert digests[-1] == resume_digest(scenario)
     assert digests[0] == scenario.digest()  # while nothing was there
+
+
+def test_a_rerun_looks_at_rules_that_do_not_ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "import msgspec\nclass Rule(msgspec.Struct, frozen=True, tag='mine', tag_field='policy'):\n    pass\n"
+    (tmp_path / "mine_rule.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    rule = import_module("mine_rule").Rule()
+    scenario = msgspec.structs.replace(SMALL, drafters=msgspec.structs.replace(SMALL.drafters, order=rule))
+    before = resume_digest(scenario)
+    (tmp_path / "mine_rule.py").write_text(source + "# otherwise\n")
+    assert resume_digest(scenario) != before
 
 
 def test_a_sweep_samples_devices_where_it_is_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
