@@ -16,7 +16,7 @@ from specfleet.experiments.plan.lines import GIVEN
 from specfleet.experiments.report import tables
 from specfleet.experiments.report.page import Grid, ReportPage, html_of
 from specfleet.experiments.sweep.cell import CellResult
-from specfleet.experiments.sweep.figure import sweep_figure, text_of
+from specfleet.experiments.sweep.figure import in_unit, sweep_figure, text_of
 from specfleet.experiments.sweep.findings import findings
 from specfleet.experiments.sweep.sweep import RECORD, read_sweep, shown, table
 from specfleet.figures.style import Drawn, scale_of
@@ -247,7 +247,8 @@ def _cells(cells: Sequence[CellResult], keys: Sequence[str], label: str) -> Grid
     having = {name: [metrics[name].value for metrics in every if name in metrics] for name in TABLED}
     scales = {name: scale_of(*axis_label(name), max(values)) for name, values in having.items() if values}
     rows = [
-        (*(float(value) if type(value := cell.cell.get(key)) in (int, float) else _text(cell, key) for key in keys),
+        (*(float(value) if type(value := in_unit(key, cell.cell.get(key))) in (int, float) else _text(cell, key)
+           for key in keys),
          *(factor * tables.clipped(metrics[name].value, axis_label(name)[1]) if name in metrics else None
            for name, (_, factor) in scales.items()), label)
         for cell, metrics in zip(cells, every, strict=True)

@@ -34,7 +34,7 @@ def keys_of(table: pd.DataFrame) -> list[str]:
 
 def in_numbers(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with the values of keys that are quantities with a unit, such as 10ms, as numbers."""
-    read = ((key, [_value(key, value) for value in table[key]]) for key in keys_of(table))
+    read = ((key, [in_unit(key, value) for value in table[key]]) for key in keys_of(table))
     return table.assign(**{key: part for key, part in read if all(isinstance(value, (int, float)) for value in part)})
 
 
@@ -79,7 +79,7 @@ def text_of(value: Any) -> str:
     return value_label(value)
 
 
-def _value(key: str, value: Any) -> Any:
+def in_unit(key: str, value: Any) -> Any:
     """Return a value of a key as a number where it is one, with or without a unit; else as it is."""
     with suppress(ValueError):
         if isinstance(value, str):
