@@ -243,8 +243,9 @@ def sweep(
     pairs = [*pairs_of(changes or ()), *keys.items()]
     axes = sweeps.vary_of(vary, [key for key, _ in flat(dict(pairs))])
     cells = sweeps.distinct((cell, scenario_of(scenario, [*pairs, *cell.items()])) for cell in sweeps.cells_of(axes))
+    workers = cluster or jobs or os.cpu_count() or 1
     try:
-        swept = sweeps.sweep(cells, folder, world, seeds, cluster or jobs or os.cpu_count() or 1, done, path, power, share)
+        swept = sweeps.sweep(cells, folder, world, seeds, workers, done, path, power, share)
         gaps = notes_on_idle_gaps(cell.analytic.get("idle_slowdown", 1.0) for cell in swept)
         noted = dict.fromkeys(note for _, made in cells for note in notes_of(made, world))
         return Sweep(swept, (*noted, *gaps, *notes_on_held(made for _, made in cells)))
