@@ -20,7 +20,7 @@ LABELS = {ANALYTIC: "equations (8)-(11)", "sim": "simulation", "engine": "engine
 GREY = "#444444"
 NARROW_INCHES = 4.5  # of a figure with the names of lines in it
 MAX_ACROSS, MIN_PANEL_INCHES = 4, 1.6  # panels side by side, and the width of each
-ROW_POINTS = 11  # height of the numbers of a mark
+ROW_POINTS, DIGIT_POINTS = 11, 5.1  # height of the numbers of a mark, width of a digit
 Looks = Mapping[str, tuple[str, str]]  # colour and marker of each line
 
 
@@ -41,6 +41,7 @@ def draw(points: pd.DataFrame, labels: Mapping[str, str], canvas: Canvas = NEW_F
     across = max(1, min(len(names), MAX_ACROSS, int(room_inches / least_inches)))
     size = max(7.2, 2.4 * across), 4.2 if len(names) == 1 else 3.0 * math.ceil(len(names) / across)
     looks = line_looks(lines)
+    rows = max((row for row, name in enumerate(MARKS, 1) if (points.world == name).any()), default=0)  # above panels
     with rc_context(STYLE):
         panels = canvas.panels(len(names), across, *size, sharey=bool(labels["panel"]))
         for number, (name, axes) in enumerate(zip(names, panels, strict=True)):
@@ -51,7 +52,7 @@ def draw(points: pd.DataFrame, labels: Mapping[str, str], canvas: Canvas = NEW_F
                 _line(axes, part[part.line == line], words, look, len(lines) == 1, over)
             _ticks(axes, curves.x[curves.panel == name], words)
             axes.set(xlabel=labels["x"], ylabel="" if number % across else labels["value"])
-            axes.set_title(titles[name], fontsize=9)
+            axes.set_title(titles[name], fontsize=9, pad=6 + ROW_POINTS * rows)
         for number, (name, axes) in enumerate(zip(names, panels, strict=True)):
             part, (low, high) = points[points.panel == name], axes.get_ylim()  # of all panels that share it
             if low > -0.05 * high:  # begin at zero, so that small differences look small
@@ -122,21 +123,20 @@ def _levels(axes: Axes, levels: pd.DataFrame, looks: Looks) -> None:
 
 def _marks(axes: Axes, marks: pd.DataFrame, looks: Looks, named: Collection[str]) -> None:
     """Mark knees, each line in its colour, with numbers above, an arrow beyond the panel. `named`: rows with names."""
-    last = axes.get_xlim()[1]
+    last, place = axes.get_xlim()[1], {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points"}
     for row, name in enumerate(MARKS if len(marks) or named else ()):
+        height, letters, knees = 4 + ROW_POINTS * row, 0, marks[marks.world == name]
         if name in named:
-            axes.annotate(f"$N_{{{name[2:]}}}$", (0, 1), (-4, 4 + ROW_POINTS * row), textcoords="offset points",
+            axes.annotate(f"$N_{{{name[2:]}}}$", (0, 1), (-4, height), textcoords="offset points",
                           xycoords="axes fraction", ha="right", fontsize=8, color=GREY, parse_math=True)  # fmt: skip
-        above, texts = axes.secondary_xaxis("top"), {}
-        above.tick_params(which="both", length=0, labelsize=8, pad=3 + ROW_POINTS * row)
-        above.spines["top"].set_visible(False)
-        knees = marks[marks.world == name]
-        for at, part in knees.groupby(knees.x.clip(upper=last)):
-            colours = [looks[line][0] if len(looks) > 1 else GREY for line in part.line]
-            text = ", ".join(f"{x:g}" for x in part.x.unique())
-            texts[at] = f"  {text} \N{RIGHTWARDS ARROW}" if at == last else text, colours[0] if len(part) == 1 else GREY
-            for turn, colour in enumerate(colours if at < last else ()):
-                axes.axvline(at, color=colour, lw=MARKS[name], ls=(4 * turn, (2, 4 * len(part) - 2)), zorder=0)
-        above.set_xticks(list(texts), [text for text, _ in texts.values()])
-        for label, (text, colour) in zip(above.get_xticklabels(), texts.values(), strict=True):
-            label.set(color=colour, ha="left" if text.startswith(" ") else "center")
+        for x, part in knees.groupby("x"):
+            colours, text = [looks[line][0] if len(looks) > 1 else GREY for line in part.line], f"{x:g}"
+            look = {"color": colours[0] if len(part) == 1 else GREY, "fontsize": 8, **place}
+            if x > last:  # side by side
+                text += "," if x < knees.x.max() else " \N{RIGHTWARDS ARROW}"
+                axes.annotate(text, (last, 1), (4 + DIGIT_POINTS * letters, height), **look)
+                letters += len(text)
+                continue
+            axes.annotate(text, (x, 1), (0, height), ha="center", **look)
+            for turn, colour in enumerate(colours):
+                axes.axvline(x, color=colour, lw=MARKS[name], ls=(4 * turn, (2, 4 * len(part) - 2)), zorder=0)

@@ -13,7 +13,7 @@ from specfleet.figures.style import NEW_FIGURE, STEP_COLOURS, STYLE, Canvas
 from specfleet.fleet.scenario.names import DRAFTER, ROUTER
 
 IDLE = {"facecolor": "white", "edgecolor": "#BBBBBB", "hatch": "////"}  # look of a drafter's idle gaps
-WAITING, WAIT_LABEL, IDLE_LABEL = "#882255", "request waits in the drafter's buffer", "drafter idle"
+WAITING, WAIT_LABEL, IDLE_LABEL = "#882255", "request waits", "drafter idle"
 LEAST = 0.004  # width of a wait, as a share of the stretch, so that short ones are seen
 BOX = 0.62  # height of a box; lanes are 1 apart
 ROUND = ["tag", "request", "epoch"]

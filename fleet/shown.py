@@ -59,15 +59,14 @@ def ends(value: float, low: float, high: float) -> tuple[float, float]:
 
 
 def with_ends(value: Any) -> Any:
-    """Return a value as content of JSON in which all intervals have their ends as shown."""
+    """Return a value as content of JSON: intervals have their ends as shown, NaN and infinity are None."""
     import msgspec  # noqa: PLC0415  (`--help` needs no library)
 
     content = msgspec.to_builtins(value, str_keys=True)
     if isinstance(content, list):
         return [with_ends(part) for part in content]
     if not isinstance(content, dict):
-        return content
-    shown = {key: with_ends(part) for key, part in content.items()}
-    if shown.keys() >= {"value", "low", "high"}:
-        shown["low"], shown["high"] = ends(shown["value"], shown["low"], shown["high"])
-    return shown
+        return None if isinstance(content, float) and not math.isfinite(content) else content
+    if None not in map(content.get, ("value", "low", "high")):
+        content["low"], content["high"] = ends(content["value"], content["low"], content["high"])
+    return {key: with_ends(part) for key, part in content.items()}

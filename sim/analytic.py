@@ -167,9 +167,9 @@ class StarPrediction(msgspec.Struct, frozen=True):
         load (share): Share of time in which the drafter is busy: N S / T_gamma.
         rounds_per_s (rounds/s): `R_q`, rounds drafted in a second: N / T_gamma. Appendix C.1.
         rounds_per_s_per_target (rounds/s): `R_p`, rounds per target in a second: 1 / T_gamma. Appendix C.1.
-        acceptance_length (tokens/round): `E[l(d)]`, accepted draft tokens a round, without the bonus token.
-        mean_acceptance_length (tokens/round): `E[l(d)] + 1`, with the bonus token, as engines count: "Mean acceptance
-            length" of vLLM, "accept len" of SGLang.
+        acceptance_length (tokens/verification): `E[l(d)]`, accepted draft tokens, without the bonus token.
+        mean_acceptance_length (tokens/verification): `E[l(d)] + 1`, with the bonus token, as engines count:
+            "Mean acceptance length" of vLLM, "accept len" of SGLang.
         plateau_ratio (factor): Largest round rate over the round rate with one target: 1 + Z / S.
         throughput: `O`, tokens that all targets decode in a second. Equation (11).
         throughput_per_target: `O_i`, tokens that one target decodes in a second: O / N.

@@ -242,7 +242,7 @@ def sweep(
         check_folder(folder)
     pairs = [*pairs_of(changes or ()), *keys.items()]
     axes = sweeps.vary_of(vary, [key for key, _ in flat(dict(pairs))])
-    cells = [(cell, scenario_of(scenario, [*pairs, *cell.items()])) for cell in sweeps.cells_of(axes)]
+    cells = sweeps.distinct((cell, scenario_of(scenario, [*pairs, *cell.items()])) for cell in sweeps.cells_of(axes))
     workers = cluster or jobs or os.cpu_count() or 1
     try:
         swept = sweeps.sweep(cells, folder, world, seeds, workers, done, path, power, share)

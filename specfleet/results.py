@@ -216,7 +216,8 @@ class Sweep(Shown):
 
     def line(self) -> str:
         """Say how many cells there are."""
-        return f"sweep of {len(self.cells)} cells" + (f", {len(self.errors)} of them failed" if self.errors else "")
+        said = f"sweep of {len(self.cells)} cell{'s' * (len(self.cells) != 1)}"
+        return said + f", {len(self.errors)} of them failed" * bool(self.errors)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `--json` prints: the cells, each with its metrics and their units, findings and notes."""

@@ -297,7 +297,7 @@ def doubts(runs: Sequence[Run]) -> list[str]:
 
 
 def with_reruns(measured: Run, reruns: Iterable[tuple[str, Run]]) -> list[Run]:
-    """Return the runs of one scenario: the measured one, then its reruns; InputError for a run of another one.
+    """Return the runs of one scenario: the measured one, then its reruns; InputError for others, and one named twice.
 
     Times and acceptance of runs of models are their own; profiles may differ there.
     """
@@ -306,9 +306,10 @@ def with_reruns(measured: Run, reruns: Iterable[tuple[str, Run]]) -> list[Run]:
     for name, rerun in reruns:
         if rerun.header.world != measured.header.world:
             raise InputError(f"rerun {name}: is of the other world; name reruns of the measured run")
-        apart = next(keys_apart(rerun, measured, TIMED if of_models else FREE), None)
-        if apart is not None:
+        if apart := next(keys_apart(rerun, measured, TIMED if of_models else FREE), ""):
             raise InputError(f"rerun {name}: is of another scenario; {apart}")
+        if any(rerun.table.equals(run.table) for run in runs):
+            raise InputError(f"rerun {name}: is a run that is named already; name each run once")
         runs.append(rerun)
     return runs
 

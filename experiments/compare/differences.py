@@ -73,7 +73,7 @@ def _same_file(path: str, other: str) -> bool:
 
 
 def _acceptance(first: Run, second: Run) -> Iterator[str]:
-    """Accepted tokens a round, where the two differ beyond chance, or where a measured acceptance was replaced."""
+    """Accepted tokens a verification, where the two differ beyond chance, or a measured acceptance was replaced."""
     length, other = mean_length_of(first), mean_length_of(second)
     if length is None or other is None:
         return
@@ -83,7 +83,7 @@ def _acceptance(first: Run, second: Run) -> Iterator[str]:
     if abs(length.mean - other.mean) <= float(np.hypot(*halves)) and replaced is None:
         return
     ours, theirs = (f"{mean.mean:.2f} ({mean.low:.2f} .. {mean.high:.2f})" for mean in (length, other))
-    yield f"acceptance: {ours} tokens a round {_source(first)}; {theirs} {_source(second)}"
+    yield f"acceptance: {ours} tokens a verification {_source(first)}; {theirs} {_source(second)}"
 
 
 def _source(run: Run) -> str:
@@ -100,7 +100,7 @@ def _source(run: Run) -> str:
 
 
 def mean_length_of(run: Run) -> MeanLength | None:
-    """Return the mean accepted length of a run's rounds, with its interval; None for fewer than two requests."""
+    """Return the mean accepted length of a run's verifications, with its interval; None for fewer than two requests."""
     rows = run.frame()
     rows = rows[(rows.event == "done") & (rows.kind == "verify")]
     try:

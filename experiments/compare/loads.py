@@ -175,7 +175,7 @@ def metrics_of(load: Load) -> dict[str, Metric]:
     """Return the metrics of a run that a client's file has, without intervals."""
     metrics = {} if load.tokens_per_s is None else {"throughput": Metric(load.tokens_per_s, unit="tokens/s")}
     if load.tokens_per_round > 1:
-        metrics["acceptance_length"] = Metric(load.tokens_per_round - 1, unit="tokens/round")
+        metrics["acceptance_length"] = Metric(load.tokens_per_round - 1, unit="tokens/verification")
     return metrics | {name: Metric(time_s, unit="s") for _, name, time_s in times_in(load)}
 
 

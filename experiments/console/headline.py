@@ -37,10 +37,10 @@ def headline(metrics: Mapping[str, Metric]) -> dict[str, str]:
 
 
 def acceptance_text(with_bonus: float) -> str:
-    """Say how long rounds are in both counts, in the words of the engines that one would compare it with."""
+    """Say what verifications give in both counts, in the words of the engines that one would compare it with."""
     return (
-        f"mean acceptance length: {with_bonus:.2f} tokens a round with the bonus token, as vLLM (Mean acceptance "
-        f"length) and SGLang (accept len) count; {with_bonus - 1:.2f} without"
+        f"mean acceptance length: {with_bonus:.2f} tokens a verification with the bonus token, as vLLM (Mean "
+        f"acceptance length) and SGLang (accept len) count; {with_bonus - 1:.2f} without"
     )
 
 

@@ -157,7 +157,8 @@ def value_label(value: Any) -> str:
     """Return a key's value in few words: a rule by its name and its numbers, such as "halve, most 6"."""
     names = ("policy", "model", "kind", "process")
     parts = value.items() if isinstance(value, dict) else ()
-    return ", ".join(f"{key} " * (key not in names) + value_label(part) for key, part in parts) or str(value)
+    text = ", ".join(f"{key} " * (key not in names) + value_label(part) for key, part in parts) or str(value)
+    return text.lower() if isinstance(value, bool) else text
 
 
 def print_comparison(title: str, comparison: "Comparison") -> None:

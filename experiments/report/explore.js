@@ -16,7 +16,7 @@ const CONTROLS = [  // key, words, least value or its key, most and step; times 
 const ROWS = [  // quantity, unit, value
   ["N_full, targets that keep the drafter busy", "targets", (of) => of.N_full],
   ["N_max, most targets at which each gains", "targets", (of) => of.N_max], ["O, throughput, with bonus tokens", "tokens/s", (of) => O(of)],
-  ["O_i, of a target", "tokens/s", (of) => O(of) / of.N], ["E[l(d)] + 1", "tokens/round", (of) => of.mean_acceptance_length],
+  ["O_i, of a target", "tokens/s", (of) => O(of) / of.N], ["E[l(d)] + 1", "tokens/verification", (of) => of.mean_acceptance_length],
   ["S(d), drafter's time a round", "ms", (of) => 1e3 * of.S_s], ["Z(d), links, verification", "ms", (of) => 1e3 * of.Z_s],
   ["T_gamma, an iteration", "ms", (of) => 1e3 * of.iteration_s], ["load of the drafter", "%", (of) => 100 * of.load],
   ["T_idle, drafter's gap", "ms", (of) => 1e3 * of.idle_s], ["T_wait, of a request", "ms", (of) => 1e3 * of.wait_s],

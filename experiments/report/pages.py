@@ -17,7 +17,7 @@ from specfleet.experiments.plan.lines import GIVEN
 from specfleet.experiments.report import tables
 from specfleet.experiments.report.page import Grid, ReportPage, html_of
 from specfleet.experiments.sweep.cell import CellResult
-from specfleet.experiments.sweep.figure import sweep_figure, text_of
+from specfleet.experiments.sweep.figure import in_unit, sweep_figure, text_of
 from specfleet.experiments.sweep.findings import findings
 from specfleet.experiments.sweep.sweep import RECORD, read_sweep, shown, table
 from specfleet.figures.style import Drawn, scale_of
@@ -231,9 +231,9 @@ def _answer(cells: Sequence[CellResult]) -> Iterator[str]:
     yield from (line.replace("best tpot_p99_s", "least TPOT P99") for line in of_users)
     failed, full = [cell for cell in cells if cell.error], [cell for cell in cells if cell.overload]
     if failed:
-        yield f"failed: {len(failed)} cells; the first: {failed[0].error}"
+        yield f"failed: {len(failed)} of {len(cells)} cells; the first: {failed[0].error}"
     if full:
-        yield f"overloaded: {len(full)} cells were offered more than they carry: {full[0].overload}"
+        yield f"overloaded: {len(full)} of {len(cells)} cells, offered more than they carry: {full[0].overload}"
 
 
 def _cells(cells: Sequence[CellResult], keys: Sequence[str], label: str) -> Grid:
@@ -241,7 +241,8 @@ def _cells(cells: Sequence[CellResult], keys: Sequence[str], label: str) -> Grid
     having = {name: [metrics[name].value for metrics in every if name in metrics] for name in TABLED}
     scales = {name: scale_of(*axis_label(name), max(values)) for name, values in having.items() if values}
     rows = [
-        (*(float(value) if isinstance(value := cell.cell.get(key), (int, float)) else _text(cell, key) for key in keys),
+        (*(float(value) if type(value := in_unit(key, cell.cell.get(key))) in (int, float) else _text(cell, key)
+           for key in keys),
          *(factor * tables.clipped(metrics[name].value, axis_label(name)[1]) if name in metrics else None
            for name, (_, factor) in scales.items()), label)
         for cell, metrics in zip(cells, every, strict=True)

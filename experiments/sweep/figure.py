@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from specfleet.experiments.console.printing import value_label
 from specfleet.experiments.sweep.findings import COUNT, STANDALONE
 from specfleet.experiments.sweep.sweep import COLUMNS, NUMBERS
 from specfleet.figures import sweep
@@ -32,12 +34,8 @@ def keys_of(table: pd.DataFrame) -> list[str]:
 
 def in_numbers(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with the values of keys that are quantities with a unit, such as 10ms, as numbers."""
-    changed = {}
-    for key in keys_of(table):
-        values = [_value(key, value) for value in table[key]]
-        if all(isinstance(value, (int, float)) for value in values):
-            changed[key] = values
-    return table.assign(**changed)
+    read = ((key, [in_unit(key, value) for value in table[key]]) for key in keys_of(table))
+    return table.assign(**{key: part for key, part in read if all(isinstance(value, (int, float)) for value in part)})
 
 
 def axes_of(table: pd.DataFrame, metric: str, where: Mapping[str, str], panels: bool = False) -> tuple[str, str, str]:
@@ -53,8 +51,7 @@ def axes_of(table: pd.DataFrame, metric: str, where: Mapping[str, str], panels: 
     if metric not in metrics:
         named = shortened(metric, quoted=False)
         raise InputError(f"figure sweep: --y {named}: the table has no such metric; it has {', '.join(metrics)}")
-    more = next((key for key in free[3:] if table[key].nunique(dropna=False) > 1), "")
-    if more:
+    if more := next((key for key in free[3:] if table[key].nunique(dropna=False) > 1), ""):
         raise InputError(f"figure sweep: {more} was varied, too; sweep three keys, or see specfleet report")
     x, second, third = (*free[:3], "", "")[:3]
     return (x, third, second) if panels else (x, second, third)
@@ -67,7 +64,9 @@ def points_of(table: pd.DataFrame, metric: str, x: str, line: str = "", panel: s
     """
     rows = table[table.quantity == metric].reset_index(drop=True)
     texts = {name: rows[key].map(text_of) if key else "" for name, key in (("line", line), ("panel", panel))}
-    points = rows.assign(x=rows[x].infer_objects(), unit=rows.unit.fillna("") if "unit" in rows else "", **texts)
+    values = rows[x].infer_objects()
+    values = values.map(text_of) if values.dtype == bool or values.isna().any() else values
+    points = rows.assign(x=values, unit=rows.unit.fillna("") if "unit" in rows else "", **texts)
     return points[["x", *texts, *NUMBERS, "world", "unit"]].astype(dict.fromkeys(NUMBERS, float))
 
 
@@ -77,18 +76,16 @@ def text_of(value: Any) -> str:
         return "none"
     if isinstance(value, (float, np.floating)):
         return f"{value:.0f}" if value == round(value) else f"{value:g}"
-    return str(value)
+    return value_label(value)
 
 
-def _value(key: str, value: Any) -> Any:
+def in_unit(key: str, value: Any) -> Any:
     """Return a value of a key as a number where it is one, with or without a unit; else as it is."""
-    if not isinstance(value, str):
-        return value
-    try:
-        number = quantity(value, key, share=value.endswith("%"))
-        return float(value) if number is None else float(number)
-    except ValueError:
-        return value
+    with suppress(ValueError):
+        if isinstance(value, str):
+            number = quantity(value, key, share=value.endswith("%"))
+            return float(value) if number is None else number
+    return value
 
 
 def sweep_figure(
@@ -100,8 +97,7 @@ def sweep_figure(
     `where`: values of further keys, as `text_of` writes them. `panels`: the second has panels and the third lines.
     N_full and N_max are marked along the number of targets, and no speculation along depths.
     """
-    where = where or {}
-    for key, value in where.items():
+    for key, value in (where := where or {}).items():
         table = table[table[key].map(text_of) == value]
     table = in_numbers(table)
     keys = axes_of(table, metric, where, panels)
@@ -112,7 +108,7 @@ def sweep_figure(
     is_number = pd.api.types.is_numeric_dtype(points.x)
     x = scale_of(*axis_label(keys[0]), points.x.abs().max() if is_number else 1.0)
     y = scale_of(axis_label(metric)[0], unit_of_metric(metric, points), points.value.abs().max())
-    if keys[0] == COUNT:
+    if keys[0] == COUNT and is_number:
         for name in MARKS:
             knees = points_of(table, name, *keys).assign(world=name).drop_duplicates(["line", "panel"])
             knees = knees[knees.value >= points.x.min()]
@@ -125,7 +121,7 @@ def sweep_figure(
     labels = {"x": x[0], "value": y[0], **names}
     bases = table.basis.dropna().unique() if "basis" in table else []
     warnings = [f"{text[0].upper()}{text[1:]}." for text in {warning_of(str(basis)) for basis in bases} - {""}]
-    caption = " ".join([*_caption(points, metric, where, _left_out(table)), *warnings])
+    caption = " ".join([*filter(None, _caption(points, metric, where, _left_out(table))), *warnings])
     return Drawn(sweep.draw(points, labels, canvas), caption, points.drop(columns="unit"), labels)
 
 
@@ -160,14 +156,12 @@ def devices_figure(table: pd.DataFrame, canvas: Canvas = NEW_FIGURE) -> Drawn:
     table = in_numbers(table)
     places = {f"measured_{side}_{name}": {"panel": panel, "line": line}
               for name, panel in COUNTERS.items() for side, line in SIDES.items()}  # fmt: skip
-    measured = [name for name in places if (table.quantity == name).any()]
-    if not measured:
+    if not (measured := [name for name in places if (table.quantity == name).any()]):
         raise InputError(
             "figure devices: no cell has samples; only runs on a device with counters have them: "
             "specfleet sweep --world engine --power"
         )
-    varied = [key for key in keys_of(table) if table[key].nunique(dropna=False) > 1]
-    if len(varied) > 1:
+    if len(varied := [key for key in keys_of(table) if table[key].nunique(dropna=False) > 1]) > 1:
         raise InputError(f"figure devices: {varied[1]} was varied, too; sweep one key")
     (along,) = varied or keys_of(table)[:1]
     points = pd.concat([points_of(table, name, along).assign(**places[name]) for name in measured])
@@ -191,8 +185,7 @@ def _left_out(table: pd.DataFrame) -> str:
 def _caption(points: pd.DataFrame, metric: str, where: Mapping[str, str], left_out: str) -> list[str]:
     """Return sentences on the cells that are drawn, the metric, the marks, and what the equations leave out."""
     conditions = ", ".join(f"{key} = {value}" for key, value in where.items())
-    parts = [f"Cells with {conditions}."] if conditions else []
-    parts.append(what_is(metric))
+    parts = [f"Cells with {conditions}."] * bool(conditions) + [what_is(metric)]
     results = points[~points.world.isin((ANALYTIC, PLAIN, *MARKS))]
     if len(results):
         parts.append("Points: means over the seeds of a cell; bars and bands: 95 % intervals.")
@@ -203,7 +196,8 @@ def _caption(points: pd.DataFrame, metric: str, where: Mapping[str, str], left_o
     if (points.world == ANALYTIC).any():
         parts.append(f"Dashed: StarSD's equations{left_out}.")
     if marked := [said for name, said in KNEES.items() if (points.world == name).any()]:
-        parts.append(f"Above, by the equations: {'; '.join(marked)}.")
+        beyond = points.x[points.world.isin(MARKS)].max() > points.x[~points.world.isin(MARKS)].max()
+        parts.append(f"Above, by the equations{', an arrow beyond the axis' * bool(beyond)}: {'; '.join(marked)}.")
     if (points.world == PLAIN).any():
         source = "depth 0" if (points.x == 0).any() else "plain decoding, by the equations"
         parts.append(f"Dash-dotted: no speculation ({source}).")
@@ -226,4 +220,4 @@ def what_is(name: str) -> str:
         return ""
     first = meanings()[mean].what.partition(". ")[0].rstrip(".").replace("`", "")
     first = first if mean == name else first.partition(", the mean")[0]  # of a percentile the label says which
-    return f"{axis_label(name)[0]}: {first[0].lower()}{first[1:]}."
+    return f"{axis_label(name)[0]}: {first[0] if first[1:2].isupper() else first[0].lower()}{first[1:]}."

@@ -31,8 +31,7 @@ def findings(cells: Sequence[CellResult], quantity: str = "throughput") -> list[
     chosen is the smallest that chance does not tell from the best. Of times, power, energy and costs the least is best,
     of others the largest. InputError for what is no metric.
     """
-    known = meanings()
-    if quantity not in known:
+    if quantity not in (known := meanings()):
         allowed = dict.fromkeys(name for cell in cells for name in with_percentiles(cell.metrics))
         raise InputError(f"findings of {shortened(quantity, quoted=False)}: no metric; allowed: {', '.join(allowed)}")
     having = [(cell, every[quantity]) for cell in cells if quantity in (every := with_percentiles(cell.metrics))]
@@ -42,10 +41,9 @@ def findings(cells: Sequence[CellResult], quantity: str = "throughput") -> list[
         in_ms = ({end: 1e3 * getattr(metric, end) for end in ("value", "low", "high")} for _, metric in having)
         having = [(cell, replace(of, unit="ms", **ends)) for (cell, of), ends in zip(having, in_ms, strict=True)]
     if not any(key.startswith(CHOSEN) for cell, _ in having for key in cell.cell):
-        (low, a), (top, b) = (pick(having, key=lambda pair: pair[1].value) for pick in (min, max))
-        return [
-            f"{quantity}: {number(a.value)} {a.unit} at {words(low.cell)} to {number(b.value)} at {words(top.cell)}"
-        ]
+        (low, a), (high, b) = (pick(having, key=lambda pair: pair[1].value) for pick in (min, max))
+        where = f" at {words(low.cell)} to {number(b.value)} at {words(high.cell)}" * (b.value > a.value)
+        return [f"{quantity}: {number(a.value)} {a.unit}{where or ' in all cells'}"]
     sets: dict[str, list[tuple[Cell, Metric]]] = {}
     for cell, metric in having:
         chosen = {key: value for key, value in cell.cell.items() if key.startswith(CHOSEN)}

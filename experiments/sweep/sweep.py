@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from specfleet.experiments.console.printing import value_label
+from specfleet.experiments.console.printing import case_text, value_label
 from specfleet.experiments.jobs import ALL, Workers, as_finished
 from specfleet.experiments.sweep.cell import ANALYTIC, Cell, CellResult, run_cell
 from specfleet.fleet.errors import InputError, OutputError
@@ -39,6 +39,7 @@ Vary = Mapping[str, Iterable[Any]] | Sequence[str]
 LOG = logging.getLogger("specfleet")
 MAX_CELLS = 100_000
 RANGE = r"\s*-?\d{1,18}\s*:\s*-?\d{1,18}\s*(:\s*-?\d{1,18}\s*)?"
+NO_RANGE = r"\d+\s*-\s*\d+|-?[\d.][\w.-]*(\s*:\s*-?[\d.][\w.-]*){1,2}"  # 1-8, 1ms:3ms
 LONGEST_NAME = 200  # file systems take 255 bytes
 TABLE = "sweep.csv"
 RECORD = "sweep.json"  # what reads the sweep begins here
@@ -65,17 +66,15 @@ def parse_vary(text: str) -> tuple[str, list[Any]]:
     shown = shortened(text, quoted=False)
     if not key or not separator or not values:
         raise InputError(f"--vary {shown}: write KEY=FIRST:LAST[:STEP] or KEY=A,B,C, for example verifiers.count=1:16")
-    if ends := re.fullmatch(r"(\d+)\s*-\s*(\d+)", values):
-        raise InputError(f"--vary {shown}: write {ends[1]}:{ends[2]}, or single values as A,B,C")
     if re.fullmatch(RANGE, values):
         first, last, *steps = map(int, values.split(":"))
         step = steps[0] if steps else 1
-        if step == 0:
-            raise InputError(f"--vary {shown}: a step of 0; allowed: 1 and more, or -1 and less to count down")
-        chosen = range(first, last + (1 if step > 0 else -1), step)
+        chosen = range(first, last + (1 if step > 0 else -1), step) if step else range(0)
         if not 1 <= len(chosen) <= MAX_CELLS:
-            raise InputError(f"--vary {shown}: holds {len(chosen)} values; allowed: 1 to {MAX_CELLS}")
+            raise InputError(f"--vary {shown}: {len(chosen)} values; allowed: 1 to {MAX_CELLS}; steps below 0 go down")
         return key, list(chosen)
+    if re.fullmatch(NO_RANGE, values):
+        raise InputError(f"--vary {shown}: write whole numbers as FIRST:LAST[:STEP], others one by one as A,B,C")
     return key, [parse_value(part) for part in parts_of(values)]
 
 
@@ -91,17 +90,14 @@ def vary_of(vary: Vary, stated: Iterable[str] = ()) -> dict[str, list[Any]]:
     """
     if not isinstance(vary, Mapping):
         pairs = list(map(parse_vary, [vary] if isinstance(vary, str) else vary))
-        twice = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
-        if twice:
+        if twice := [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]:
             raise InputError(f"--vary {twice[0]}: stands twice; give all its values at once, {twice[0]}=A,B,C")
         vary = dict(pairs)
     axes = dict[str, list[Any]]()
     for key, values in vary.items():
-        if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
-            raise InputError(f"vary: {key} = {values!r}: needs a list of values")
-        axes[key] = plain(list(values))
-        if not axes[key]:
-            raise InputError(f"vary: {key} = []: needs one value or more")
+        if isinstance(values, str | Mapping) or not isinstance(values, Iterable) or not (listed := [*values]):
+            raise InputError(f"vary: {key} = {values!r}: needs a list of values, one or more")
+        axes[key] = plain(listed)
     if both := [key for key in stated if key in axes]:
         raise InputError(f"--set {both[0]}: --vary gives its values; leave one of them out")
     return axes
@@ -117,9 +113,18 @@ def cells_of(vary: Mapping[str, Iterable[Any]]) -> Iterator[dict[str, Any]]:
         yield dict(zip(axes, values, strict=True))
 
 
+def distinct(cells: Iterable[tuple[Cell, Scenario]]) -> list[tuple[Cell, Scenario]]:
+    """Return the cells; InputError for two of one scenario, such as of 45ms and 0.045."""
+    cells, alike = list(cells), dict[str, Cell]()
+    for cell, scenario in cells:
+        if (same := alike.setdefault(scenario.digest(), cell)) is not cell:
+            raise InputError(f"--vary {case_text(cell)}: is the same as {case_text(same)}; leave one of them out")
+    return cells
+
+
 def cell_file(folder: Path, cell: Cell) -> Path:
     """Return where a cell's result lives; its name says what varies."""
-    name = ",".join(f"{key}={value}" for key, value in cell.items()).replace("/", "_") or "cell"
+    name = ",".join(f"{key}={value}" for key, value in cell.items()).replace("/", "%2F") or "cell"
     if len(name.encode()) > LONGEST_NAME:  # whole tables were varied
         name = hashlib.sha256(name.encode()).hexdigest()[:16]
     return folder / "cells" / f"{name}.json"
@@ -212,8 +217,8 @@ def _earlier(folder: Path, record: SweepRecord, cell: Cell, scenario: Scenario) 
     if not is_file(folder / RECORD):
         return {}
     before = convert(read_json(folder / RECORD), SweepRecord, str(folder / RECORD))
-    kept, names = zip(before.cells, _kept(folder, before), strict=True), {name for name, _ in record.cells}
-    others = {entry: result for entry, result in kept if entry[0] not in names and result and not result.error}
+    kept, known = zip(before.cells, _kept(folder, before), strict=True), set(itertools.chain(*record.cells))
+    others = {entry: result for entry, result in kept if known.isdisjoint(entry) and result and not result.error}
     alike = {}
     for entry, result in others.items():
         with suppress(InputError):

@@ -43,12 +43,10 @@ def quantity(text: str, key: str, share: bool) -> float | None:
 
     Raises ValueError, with the allowed units, for a unit of another kind.
     """
-    parts = NUMBER.fullmatch(text)
-    if parts is None:
+    if (parts := NUMBER.fullmatch(text)) is None:
         return None
     of_key = ((units, allowed) for suffix, units, allowed in DIMENSIONS if key.endswith(suffix))
     units, allowed = (SHARES, "a number from 0 to 1, or %") if share else next(of_key, ({}, "a plain number"))
-    unit = parts[2].removeprefix("1") if parts[2].startswith("1/") else parts[2]
-    if unit not in units:
+    if (unit := parts[2][parts[2].startswith("1/") :]) not in units:
         raise ValueError(f"the unit {parts[2]!r} does not fit; allowed: {allowed}")
     return float(Decimal(parts[1]) * units[unit])

@@ -42,8 +42,7 @@ def installed() -> Iterator[type[msgspec.Struct]]:
 def _points() -> Iterator[tuple[str, EntryPoint]]:
     """Yield the entry points by name, each with the key that may name its policy."""
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
-        key = point.name.partition(".")[0]
-        if key not in KEYS:
+        if (key := point.name.partition(".")[0]) not in KEYS:
             raise InputError(
                 f"entry point {point.name} of {GROUP}: allowed: {', '.join(f'{key}.NAME' for key in KEYS)}"
             )

@@ -18,7 +18,7 @@ def accepts(model: Acceptance, depth: int) -> str:
         name = f"geometric with beta = {model.beta:g}"
     elif isinstance(model, BetaGeometric):
         name = f"beta-geometric with a = {model.a:.3g}, b = {model.b:.3g}"
-    return name if mean is None else f"{name}: {mean:.2f} accepted tokens a round"
+    return name if mean is None else f"{name}: {mean:.2f} accepted tokens a verification"
 
 
 def mean_accepted(model: Acceptance, depth: int) -> float | None:

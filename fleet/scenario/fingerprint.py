@@ -1,8 +1,11 @@
 """Fingerprints of all that a run of a scenario reads: they say whether a kept result still holds."""
 
 import hashlib
+import inspect
 import os
 from pathlib import Path
+
+import msgspec
 
 from specfleet.fleet.inputs.text import is_file
 from specfleet.fleet.scenario.named_files import with_files, with_models
@@ -10,7 +13,7 @@ from specfleet.fleet.scenario.scenario import Scenario
 
 
 def resume_digest(scenario: Scenario) -> str:
-    """Fingerprint of the scenario and of the files that it names; without any, the scenario's own.
+    """Fingerprint of the scenario, of the files that it names and of those of its rules that do not ship, if any.
 
     A file counts by its content. A model's folder counts by the names, sizes and times of change of its files, which
     are large.
@@ -22,11 +25,12 @@ def resume_digest(scenario: Scenario) -> str:
         return text
 
     with_models(with_files(scenario, note), note)
+    values = *msgspec.structs.astuple(scenario.drafters), *msgspec.structs.astuple(scenario.verifiers)
+    rules = {type(value) for value in values if isinstance(value, msgspec.Struct)}
     there = [Path(text) for text in named if os.path.exists(text)]
-    parts = [_content(path) if is_file(path) else listing_digest(path) for path in there]
-    if not parts:
-        return scenario.digest()
-    return hashlib.sha256("\n".join([scenario.digest(), *parts]).encode()).hexdigest()[:16]
+    there += sorted(Path(inspect.getfile(rule)) for rule in rules if not rule.__module__.startswith("specfleet."))
+    parts, digest = [_content(path) if is_file(path) else listing_digest(path) for path in there], scenario.digest()
+    return hashlib.sha256("\n".join([digest, *parts]).encode()).hexdigest()[:16] if parts else digest
 
 
 def listing_digest(folder: Path) -> str:

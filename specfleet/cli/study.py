@@ -128,9 +128,8 @@ def compare(
         printing.print_json(comparison)
     else:
         printing.print_comparison("comparison", comparison)
-    beyond = [name for name in ("throughput", "rounds_per_s") if worst(comparison, name) > tolerance]
-    if beyond:
-        printing.remark(f"specfleet: {' and '.join(beyond)} differ by more than {tolerance:.1%}")
+    if beyond := [name for name in ("throughput", "rounds_per_s") if worst(comparison, name) > tolerance]:
+        printing.remark(f"specfleet: {' and '.join(beyond)} off by more than {tolerance:.1%}")
         raise typer.Exit(1)
 
 

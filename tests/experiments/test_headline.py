@@ -36,7 +36,7 @@ def test_every_value_of_a_line_is_that_of_its_metrics(requests: int) -> None:
         assert f"{number(1 / tpot)} at P{percent}" in lines["speed"]
         assert f"{number(1000 * tpot)} (" in lines["speed"]
     assert f"{number(100 * metrics['load'].value)} % of the time" in lines["load"]
-    assert f"{metrics['mean_acceptance_length'].value:.2f} tokens a round" in lines["acceptance"]
+    assert f"{metrics['mean_acceptance_length'].value:.2f} tokens a verification" in lines["acceptance"]
     assert f"({interval(metrics['throughput'])})" in lines["throughput"]
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from specfleet.experiments.sweep.figure import sweep_figure
 from specfleet.experiments.sweep.sweep import (
     cell_file,
     cells_of,
+    distinct,
     parse_vary,
     read_table,
     sweep,
@@ -70,15 +72,10 @@ def test_vary_reads_ranges_with_both_ends_and_lists(text: str, expected: tuple[s
     assert parse_vary(text) == expected
 
 
-@pytest.mark.parametrize("text", ["verifiers.count", "verifiers.count=", "verifiers.count=4:1"])
-def test_vary_says_how_it_is_written(text: str) -> None:
-    with pytest.raises(InputError, match=text):
-        parse_vary(text)
-
-
-def test_a_range_with_a_dash_is_written_with_a_colon() -> None:
-    with pytest.raises(InputError, match=r"^--vary verifiers\.count=1-8: write 1:8, or "):
-        parse_vary("verifiers.count=1-8")
+@pytest.mark.parametrize("values", ["", "=", "=4:1", "=1-8", "=0.1:0.5:0.1", "=1ms:20ms", "=1e-3:1e-2", "=1:9:0"])
+def test_vary_says_how_it_is_written(values: str) -> None:
+    with pytest.raises(InputError, match=f"^--vary a.key{values}: .*(FIRST:LAST|1 to 100000; steps)"):
+        parse_vary(f"a.key{values}")
 
 
 def test_a_key_that_is_varied_twice_is_refused() -> None:
@@ -134,6 +131,15 @@ def test_a_stopped_sweep_says_what_it_keeps_and_finds(tmp_path: Path, caplog: py
     assert found == [False, False, True, True, False]
 
 
+def test_a_value_that_is_written_otherwise_is_the_same_cell(tmp_path: Path) -> None:
+    made = [({"link.latency_s": text}, change_scenario(SMALL, {"link.latency_s": text})) for text in ("10ms", 0.01)]
+    with pytest.raises(InputError, match=r"--vary link\.latency_s=0\.01: is the same as link\.latency_s=10ms; leave "):
+        distinct(made)
+    for cells in (made[:1], made[1:]):
+        sweep(cells, tmp_path, seeds=1)
+    assert set(pd.read_csv(tmp_path / "sweep.csv")["link.latency_s"]) == {0.01}
+
+
 def test_a_narrower_sweep_keeps_the_cells_of_a_wider(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     swept([1, 2, 3, 4], tmp_path)
     assert len(swept([3], tmp_path)) == 1
@@ -160,6 +166,7 @@ def test_a_stopped_sweep_keeps_its_own_scenario(tmp_path: Path) -> None:
 
 def test_names_beyond_what_file_systems_take_are_shortened(tmp_path: Path) -> None:
     assert len(cell_file(tmp_path, {"name": "\u540d" * 90}).name.encode()) < 255
+    assert cell_file(tmp_path, {"name": "a/b"}) != cell_file(tmp_path, {"name": "a_b"})
 
 
 def test_whole_tables_can_be_varied(tmp_path: Path) -> None:
@@ -237,6 +244,17 @@ def test_a_rerun_looks_at_prompts_and_models(tmp_path: Path) -> None:
     assert len(set(digests)) == 4
     assert digests[-1] == resume_digest(scenario)
     assert digests[0] == scenario.digest()  # while nothing was there
+
+
+def test_a_rerun_looks_at_rules_that_do_not_ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "import msgspec\nclass Rule(msgspec.Struct, frozen=True, tag='mine', tag_field='policy'):\n    pass\n"
+    (tmp_path / "mine_rule.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    rule = import_module("mine_rule").Rule()
+    scenario = msgspec.structs.replace(SMALL, drafters=msgspec.structs.replace(SMALL.drafters, order=rule))
+    before = resume_digest(scenario)
+    (tmp_path / "mine_rule.py").write_text(source + "# otherwise\n")
+    assert resume_digest(scenario) != before
 
 
 def test_a_sweep_samples_devices_where_it_is_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

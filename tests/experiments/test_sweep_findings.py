@@ -60,6 +60,7 @@ def test_the_best_is_said_for_each_value_of_what_is_not_chosen() -> None:
     ]
     alone = [of_cell(Metric(1 / x, 1 / x, 1 / x, "tokens/s"), link_latency_s=x) for x in (0.05, 0.01, 0.1)]
     assert findings(alone) == ["throughput: 10 tokens/s at link latency 100 ms to 100 at link latency 10 ms"]
+    assert findings(alone[:1] * 2) == ["throughput: 20 tokens/s in all cells"]
 
 
 @pytest.mark.parametrize("half", [1.0, 2.0])

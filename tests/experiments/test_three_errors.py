@@ -224,6 +224,8 @@ def test_a_run_without_playback_is_compared() -> None:
     assert "throughput" in comparison.mape
     assert comparison.notes[0].startswith("mechanism: unknown: the run to play back is not one of its scenario")
     with pytest.raises(specfleet.InputError, match="the run to play back is not one of its scenario"):
+        specfleet.compare(specfleet.Result(one), odd, reruns=[specfleet.Result(of_engine(measured(scenario(), 2)))])
+    with pytest.raises(specfleet.InputError, match=r"rerun .*: is a run that is named already"):
         specfleet.compare(specfleet.Result(one), odd, reruns=[odd])
 
 

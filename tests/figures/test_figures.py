@@ -155,8 +155,9 @@ def test_the_readme_figure_is_that_of_its_table(tmp_path: Path) -> None:
 
 
 def test_a_users_own_panel_takes_a_figure() -> None:
-    figure, (left, right) = pyplot.subplots(1, 2)
-    assert specfleet.figure("timeline", Result(RUN), ax=right) is figure
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(7, 2.8))
+    assert specfleet.figure("timeline", Result(simulate(star(verifiers={"count": 9}))), ax=right) is figure
+    assert right.legend().get_window_extent().width < right.get_window_extent().width
     assert (right.get_xlabel(), left.get_xlabel()) == ("time, ms", "")
     assert "verify" in [text.get_text() for text in right.legend().get_texts()]
     assert not figure.texts

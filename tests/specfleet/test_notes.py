@@ -39,8 +39,8 @@ STATED = {"model": "geometric", "beta": 0.75}
 @pytest.mark.parametrize("world", ["sim", "engine"])
 def test_a_replaced_acceptance_is_noted_in_both_worlds(world: Any) -> None:
     (note,) = notes_of(scenario(profile=MEASURED, acceptance=STATED), world)
-    assert "geometric with beta = 0.75: 2.29 accepted tokens a round" in note
-    assert "profile p measured, recorded in 2 sessions: 4.40 accepted tokens a round" in note
+    assert "geometric with beta = 0.75: 2.29 accepted tokens a verification" in note
+    assert "profile p measured, recorded in 2 sessions: 4.40 accepted tokens a verification" in note
 
 
 @pytest.mark.parametrize("model", [{"model": "agreement", "sessions": ["11"], "unknown": 0.5}, PRINTED[:3]])
@@ -151,7 +151,7 @@ def test_the_command_says_what_the_equations_omit(say: Say) -> None:
     noted = ["star", "--set", "workload.lengths=sharegpt"]
     for command in (["analytic", *noted], ["simulate", *noted, "--set", "workload.requests=64"]):
         printed = say(*command)
-        assert re.search(r"mean acceptance length: \d\.\d\d tokens a round with the bonus token", printed.out)
+        assert re.search(r"mean acceptance length: \d\.\d\d tokens a verification with the bonus token", printed.out)
         assert "vLLM" in printed.out
         assert printed.err.startswith("note: workload.lengths = 'sharegpt'")
         assert bool(re.search(r"prefill\W+left out", printed.out)) == (command[0] == "analytic")

@@ -83,9 +83,9 @@ METRICS = (
     Meaning("verify_s", "s", "Time of a verification, on the target's clock.", "t_v", "", "StarSD, equation (6)"),
     Meaning("round_s", "s", "Time from a target's request at the drafter to its next one in the text: the mean.",
             "", "T_wait + S + Z, and the drafter's steps before the draft", percentiles=True),
-    Meaning("acceptance_length", "tokens/round", "Accepted draft tokens of a verification, not cut at a text's end.",
+    Meaning("acceptance_length", "tokens/verification", "Accepted draft tokens, not cut at a text's end.",
             "E[l(d)]", "E[l] = beta (1 - beta^d) / (1 - beta) for one beta", "StarSD, equations (2) and (3)"),
-    Meaning("mean_acceptance_length", "tokens/round", "Acceptance length with the bonus token, as vLLM counts: "
+    Meaning("mean_acceptance_length", "tokens/verification", "Acceptance length with the bonus token, as vLLM counts: "
             "without tokens decoded while a draft is late. A round for which a rule drafts nothing counts as 1.",
             "E[l(d)] + 1", "(1 - beta^(d + 1)) / (1 - beta) for one beta"),
     Meaning("acceptance_rate", "share", "Accepted draft tokens over those drafted and verified; of trees, levels."),

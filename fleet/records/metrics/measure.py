@@ -101,7 +101,7 @@ def measure_targets(run: Run) -> "pd.DataFrame":
 
     The request columns are the mean ttft_s and the percentiles tpot_p50_s and tpot_p99_s, in seconds; NaN without a
     complete request. The round columns are rounds_per_s (R_p), the means wait_s and return_s in seconds, and
-    acceptance_length in draft tokens a round (NaN without a round). Drafting ahead and batches have no wait_s and
+    acceptance_length in draft tokens a verification (NaN without one). Drafting ahead and batches have no wait_s and
     return_s. Raises InputError as `measure`.
     """
     findings = findings_of(run)
@@ -213,10 +213,10 @@ def _times_of_rounds(window: Window, rounds: Table) -> dict[str, Metric]:
 def _acceptance(window: Window, verified: Table) -> dict[str, Metric]:
     """Accepted draft tokens of a verification, the same with the target's own token as vLLM counts, and their share."""
     time_s, lengths = verified.verified_s, verified.acceptance_length
-    accepted, rounds = window.sums(time_s, lengths), window.counts(time_s, lengths)
+    accepted, count = window.sums(time_s, lengths), window.counts(time_s, lengths)
     return {
-        "acceptance_length": window.ratio(accepted, rounds, "tokens/round"),
-        "mean_acceptance_length": window.ratio(accepted + rounds, rounds, "tokens/round"),
+        "acceptance_length": window.ratio(accepted, count, "tokens/verification"),
+        "mean_acceptance_length": window.ratio(accepted + count, count, "tokens/verification"),
         "acceptance_rate": window.ratio(accepted, window.sums(time_s, verified.draft_tokens), "share"),
     }
 

@@ -225,6 +225,12 @@ def test_a_sweep_of_three_keys_has_figures_of_its_best_cell(third: dict[str, lis
     assert 1 <= Parsed(specfleet.report(tmp_path)).count("figure") <= 3
 
 
+def test_values_of_a_table_are_words_and_numbers(tmp_path: Path) -> None:
+    vary, few = {"verifiers.prefix_cache": [True], "slo.tpot_s": ["20ms"]}, {"workload.requests": 8}
+    specfleet.sweep("serving", vary, few, out=tmp_path, seeds=1, jobs=1)
+    assert '<tr><td>true</td><td class="n" data-v="0.02">' in specfleet.report(tmp_path)
+
+
 def test_a_page_has_the_cells_of_the_last_sweep_alone(tmp_path: Path) -> None:
     counts, depths = {"verifiers.count": [1, 2]}, {"drafters.depth": [2, 3]}
     for seeds, vary, changes in ((3, counts, {}), (1, {"drafters.depth": [4]}, {"profile": ""}), (1, depths, {})):
