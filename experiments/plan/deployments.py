@@ -17,7 +17,6 @@ from specfleet.fleet.hardware.profile import devices_in
 from specfleet.fleet.scenario.arrivals import Gamma, Poisson
 from specfleet.fleet.scenario.cost import per_million_tokens
 from specfleet.fleet.scenario.resolve import resolve
-from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.scenario import Late, Measure, Scenario
 from specfleet.fleet.scenario.shared import Conversations
 from specfleet.fleet.times.profile import HardwareProfile
@@ -230,17 +229,20 @@ def estimates(question: Question) -> tuple[list[Estimate], list[str]]:
 
 
 def _of_candidate(question: Question, candidate: Candidate) -> Iterator[Estimate]:
-    for depth in candidate.depths:
-        single = Deployment(candidate, 1, depth, prefills=int(bool(candidate.base.verifiers.prefill)))
+    replace = msgspec.structs.replace
+    is_open = candidate.method == "apart" and "late" not in candidate.stated
+    lates = LATE if is_open else (candidate.base.verifiers.late,)
+    for depth, late in product(candidate.depths, lates):
+        single = Deployment(candidate, 1, depth, late=late, prefills=int(bool(candidate.base.verifiers.prefill)))
         fleet = resolve(single.scenario(Load(in_flight=1), candidate.base.workload.requests))
-        is_open = candidate.method == "apart" and "late" not in candidate.stated
-        lates = LATE if is_open else (candidate.base.verifiers.late,)
-        for sharing in _sharings(question, candidate, fleet):
-            curve = curve_of_target(fleet, sharing)
-            for groups in _groups(question, Deployment(candidate, sharing, depth, sharing), curve):
-                group = Deployment(candidate, groups * sharing, depth, sharing)
-                for late, prefills in product(lates, _prefills(question, group)):
-                    made = msgspec.structs.replace(group, late=late, prefills=prefills)
+        rounds = Rounds(fleet)
+        for sharing in _sharings(question, candidate, rounds):
+            curve = curve_of_target(rounds, sharing)
+            group = replace(single, replicas=sharing, sharing=sharing, prefills=0)
+            for groups in _groups(question, group, curve):
+                alike = replace(group, replicas=groups * sharing)
+                for prefills in _prefills(question, alike):
+                    made = replace(alike, prefills=prefills)
                     loaded = curve if not prefills else behind_prefill(curve, fleet, prefills / made.replicas)
                     request_s = mean_request_s(loaded, question.load, made.replicas)
                     cycle_s = request_s + loaded.think_s
@@ -268,11 +270,11 @@ def _within_memory(candidate: Candidate) -> tuple[Candidate, str]:
     return msgspec.structs.replace(candidate, base=msgspec.structs.replace(candidate.base, verifiers=limits)), note
 
 
-def _sharings(question: Question, candidate: Candidate, fleet: Fleet) -> range:
+def _sharings(question: Question, candidate: Candidate, rounds: Rounds) -> range:
     """Numbers of targets of one drafter to try."""
     if candidate.method != "apart":
         return range(1, 2)
-    rounds, most = Rounds(fleet), SHARING if fleet.verifiers.batching.max_num_seqs > 1 else OF_A_STAR
+    most = SHARING if rounds.fleet.verifiers.batching.max_num_seqs > 1 else OF_A_STAR
     if rounds.draft_s(1) > 0:
         most = min(most, math.ceil(BEYOND_KNEE * rounds.alone_s(1) / rounds.draft_s(1)))
     return range(1, min(most, max(question.targets, default=most)) + 1)

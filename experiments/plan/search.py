@@ -140,12 +140,12 @@ class Simulations:
             return sum(fleet.devices.values()), fleet.depth != fleet.candidate.present, fleet.depth
 
         def is_as_good(fleet: Deployment) -> bool:
-            for seeds in (SEEDS[0], SEEDS[2]):
+            for seeds, most in ((SEEDS[0], 2 * INDIFFERENT), (SEEDS[2], INDIFFERENT)):  # a seed's chance is 1 %
                 self.run([fleet], seeds)
                 further = 0.0 if self.rank(fleet)[:2] == self.rank(best)[:2] else math.inf
                 if self.winner is None:  # from goals that none meets
                     further = (1 + self.miss(fleet)) / (1 + self.miss(best)) - 1
-                if not max(further, self.gap(fleet, best).value) <= INDIFFERENT:
+                if not max(further, self.gap(fleet, best).value) <= most:
                     return False
             return True
 
@@ -254,15 +254,15 @@ def _first(question: Question, family: Sequence[Estimate]) -> list[Estimate]:
     return ways[: SLOW_FEW if family[0].fleet.is_slow else FIRST]
 
 
-def _first_of_each(estimates: Sequence[Estimate]) -> list[Estimate]:
+def _first_of_each(estimates: Sequence[Estimate], by_late: bool = True) -> list[Estimate]:
     """Return the first estimate of each number of targets, prefill servers included, at each place.
 
-    Of stars each rule for late drafts has its own, as equations cannot choose.
+    `by_late`: of each rule for late drafts, too.
     """
     first: dict[tuple[str, int, int, str], Estimate] = {}
     for made in estimates:
-        fleet, late = made.fleet, made.fleet.late if made.fleet.candidate.base.verifiers.max_num_seqs == 1 else ""
-        first.setdefault((fleet.candidate.target, fleet.servers, fleet.sharing, late), made)
+        fleet = made.fleet
+        first.setdefault((fleet.candidate.target, fleet.servers, fleet.sharing, fleet.late * by_late), made)
     return list(first.values())
 
 
@@ -273,7 +273,7 @@ def _cheapest(simulations: Simulations, family: Sequence[Estimate]) -> list[Esti
     each number of targets the fastest depth by equations counts.
     """
     lines: dict[tuple[str, int], list[Estimate]] = defaultdict(list)
-    for made in _first_of_each(sorted(family, key=BY_TIME)):
+    for made in _first_of_each(sorted(family, key=BY_TIME), by_late=False):
         lines[made.fleet.candidate.target, made.fleet.sharing].append(made)
     near, least = list[Estimate](), math.inf
 
@@ -315,7 +315,8 @@ def _best_of(simulations: Simulations, near: Sequence[Estimate], family: Sequenc
         dearer = [made for made in family if made.fleet.cost_per_hour > dearest]
         if dearer:
             most = min(made.fleet.cost_per_hour for made in dearer) * (1 + SAME_COST)
-            level = [made for made in _first_of_each(sorted(dearer, key=BY_TIME)) if made.fleet.cost_per_hour <= most]
+            level = [made for made in dearer if made.fleet.cost_per_hour <= most]
+            level = _first_of_each(sorted(level, key=BY_TIME), by_late=False)
             return min(best, _best_of(simulations, level[:FIRST], family), key=simulations.rank)
     return best
 

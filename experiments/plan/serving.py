@@ -7,12 +7,14 @@ value analysis where times vary. Equations are approximate: they choose what is 
 """
 
 import math
+from functools import cache
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from specfleet.fleet.acceptance.models import survival
 from specfleet.fleet.policies.group import One
 from specfleet.fleet.scenario.resolved import Fleet
 from specfleet.fleet.scenario.workload import known_share, mean_lengths
@@ -79,17 +81,16 @@ class LoadCurve(NamedTuple):
 
 def load_curve(fleet: Fleet, targets: int = 1) -> LoadCurve:
     """Return the curve of a target with its prefill servers, if any; `targets`: how many share a drafter elsewhere."""
-    curve, prefill = curve_of_target(fleet, targets), fleet.verifiers.prefill
+    curve, prefill = curve_of_target(Rounds(fleet), targets), fleet.verifiers.prefill
     return behind_prefill(curve, fleet, prefill.count / fleet.verifiers.count) if prefill else curve
 
 
-def curve_of_target(fleet: Fleet, targets: int = 1) -> LoadCurve:
+def curve_of_target(rounds: "Rounds", targets: int = 1) -> LoadCurve:
     """Return the curve of a target alone, which computes prompts unless prefill servers do."""
-    full = row_limits(fleet)
+    fleet, full = rounds.fleet, row_limits(rounds.fleet)
     most = max(int(min(*full.values(), MAX_ROWS)), 1)
     knots = range(int(KNOTS_A_DOUBLING * math.log2(2 * most)) + 1)
     rows = np.array(sorted({round(2 ** (knot / KNOTS_A_DOUBLING)) for knot in knots} | {most, 2 * most}))
-    rounds = Rounds(fleet)
     times_s = np.array([rounds.request_s(int(count), targets) for count in rows])
     per_s = rows / times_s
     twice = np.interp(2 * rows, rows, per_s)
@@ -134,6 +135,10 @@ class Rounds:
         self.star: StarInputs | None = star_inputs(fleet) if self.drafts else None
         self.tokens = 1 + (self.star.accepted_per_round if self.star else 0.0)  # that a round adds on average
         self.verified = fleet.drafters.shape.nodes(self.depth) + 1 if self.drafts else 1
+        decodes = self.is_apart and fleet.verifiers.late == "decode"
+        self.reached = np.cumsum([0, *survival(fleet.length_model(), self.depth)]) if decodes else None
+        # Each is asked for every number of targets of a drafter.
+        self.draft_s, self._verify_s, self._plain_s = map(cache, (self._draft, self._verify, self._plain))
         self.variabilities = self._variabilities() if self.is_apart else (0.0, 0.0)
 
     def request_s(self, rows: int, targets: int = 1) -> float:
@@ -142,7 +147,22 @@ class Rounds:
         prefill_s = 0.0 if prefill else self._prefill_s(self.fleet.verifier_times(0).prefill, others)
         if self.reads_prompts and not (prefill and prefill.draft_cache == "sent"):
             prefill_s += self._prefill_s(self.fleet.drafter_times(0).prefill, others)
-        return self.answer / self.tokens * self.round_s(rows, targets) + rows * prefill_s
+        return self.answer * self.token_s(rows, targets) + rows * prefill_s
+
+    def token_s(self, rows: int, targets: int = 1) -> float:
+        """Time of a token: of a round, over its tokens.
+
+        A target that decodes while a draft is late makes plain steps until then; their tokens are those of the draft,
+        as far as it is right.
+        """
+        round_s = self.round_s(rows, targets)
+        if self.reached is None:
+            return round_s / self.tokens
+        step_s, verify_s = self._plain_s(rows), self._verify_s(rows)
+        steps = (round_s - verify_s) / step_s
+        steps = math.ceil(steps) if rows == 1 else steps
+        decoded = steps - np.interp(steps, np.arange(self.depth + 1), self.reached)
+        return float((steps * step_s + verify_s) / (self.tokens + decoded))
 
     def prompt_s(self) -> float:
         """Time of a prompt at a prefill server."""
@@ -157,7 +177,7 @@ class Rounds:
         wait for half a step of the drafter, and for half a step of their target.
         """
         if self.star is None:
-            return self.fleet.verifier_times(0).decode.mean_s(1, self.context, rows, rows - 1)
+            return self._plain_s(rows)
         if not self.is_apart:
             return self.draft_s(rows) + self._verify_s(rows)
         S, Z = self.draft_s(rows), self._return_s(rows)
@@ -169,12 +189,15 @@ class Rounds:
         """Time of a round without waits."""
         return self.draft_s(rows) + (self._return_s(rows) if self.is_apart else self._verify_s(rows))
 
-    def draft_s(self, rows: int) -> float:
+    def _draft(self, rows: int) -> float:
         """Time of a draft of so many rows: S of the equations, and what further rows add."""
         assert self.star is not None
         return self.star.service_s + _more_s(self.fleet.drafter_times(0).draft, self.depth, self.context, rows)
 
-    def _verify_s(self, rows: int) -> float:
+    def _plain(self, rows: int) -> float:
+        return self.fleet.verifier_times(0).decode.mean_s(1, self.context, rows, rows - 1)
+
+    def _verify(self, rows: int) -> float:
         assert self.star is not None
         return self.star.verify_s + _more_s(self.fleet.verifier_times(0).verify, self.verified, self.context, rows)
 

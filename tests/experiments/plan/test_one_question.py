@@ -1,6 +1,7 @@
 """One question has one answer, however it is asked, and no fleet is loaded to its capacity."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -37,6 +38,21 @@ def test_all_forms_of_a_question_choose_one_fleet(pair: tuple[str, str]) -> None
         budget = specfleet.plan("star", LENGTHS, arrivals=rate, devices=f"{3 * int(count)}x{kind}", **shared)
         several = specfleet.plan("star", LENGTHS, arrivals=[rate, 1.01 * rate], **shared)
         assert free.chosen.fleet == budget.chosen.fleet == several.best(free.loads[0])[0].fleet
+
+
+@pytest.mark.parametrize("in_flight", [1, slow(16)])
+def test_all_forms_choose_one_drafter_elsewhere(in_flight: int) -> None:
+    asked = {"target": "llama-3.1-70b@4xh100", "draft": "llama-3.2-1b@l40s", "cost": "l40s=0", "acceptance": 0.7}
+    asked |= {"link": "25Gbit+50us", "in_flight": in_flight, "jobs": 1}
+    alone = {"drafters.place": "own", "workload.new_tokens": 32}
+    forms: list[dict[str, Any]] = [{}, {"devices": "4xh100,1xl40s"}, {"link": "26ms"}]
+    plans = [specfleet.plan(None, alone, **asked | form) for form in forms]
+    plans.append(specfleet.plan(None, {"workload.new_tokens": 32}, **asked))  # where another method wins
+    apart = [next(row.fleet for row in found.best() if row.drafters) for found in plans]
+    assert apart[0] == apart[1]
+    assert in_flight > 1 or apart[0] == apart[3]
+    links = {line.partition(" up to ")[2] for found in plans[:3] for line in found.lines if " elsewhere pays" in line}
+    assert in_flight > 1 or len(links) == 1
 
 
 @pytest.mark.parametrize(

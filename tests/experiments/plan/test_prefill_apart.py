@@ -85,7 +85,7 @@ def test_without_a_budget_prefill_servers_are_refused() -> None:
 
 def test_prefill_servers_limit_what_decode_servers_get() -> None:
     fleet = resolve(served(1, 1))
-    alone, prompt_s = curve_of_target(fleet), Rounds(fleet).prompt_s()
+    alone, prompt_s = curve_of_target(Rounds(fleet)), Rounds(fleet).prompt_s()
     few, many = (behind_prefill(alone, fleet, servers) for servers in (0.25, 1000.0))
     assert few.capacity_per_s == pytest.approx(FULL * 0.25 / prompt_s)
     assert next(iter(few.full)) == "the prefill servers"
