@@ -343,4 +343,5 @@ def _title(asked: Asked, loads: Sequence[Load]) -> str:
     shared = asked.scenario.workload.shared
     turns = ", then a conversation's earlier turns" * bool(asked.scenario.workload.conversations)
     alike = f" ({shared.beginning(prompt) / prompt:.0%} a common beginning{turns})" if shared else ""
+    at += f", link {asked.link}" * bool(asked.link)
     return f"{what}{on}, {at}: prompts of {prompt:.0f} tokens{alike}, {about_answers}{defaults}"

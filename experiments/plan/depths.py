@@ -73,7 +73,7 @@ def speculate(search: Simulations) -> tuple[list[str], Schedule | None]:
     name = fleet.candidate.name + f" with {fleet.replicas} targets" * (fleet.replicas != search.best[0].replicas)
     line = f"depths: {f'{name}: ' * (planned is None)}{here.beside(planned)}{_end(here, fleet)}"
     if_slow = if_all_are_slow(fleet, [(search, here)])
-    if fleet.candidate.base.verifiers.max_num_seqs == 1 or fleet.drafters:  # equations know no late drafts
+    if fleet.candidate.base.verifiers.max_num_seqs == 1 or fleet.drafters:  # the rule for late drafts changes, too
         return [line, *if_slow], None
     known = [depths_at(search, fleet, load) for load in other_loads(search, fleet) if load != search.question.load]
     if planned:  # the depth of its commands

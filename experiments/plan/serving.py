@@ -162,7 +162,8 @@ class Rounds:
         steps = (round_s - verify_s) / step_s
         steps = math.ceil(steps) if rows == 1 else steps
         decoded = steps - np.interp(steps, np.arange(self.depth + 1), self.reached)
-        return float((steps * step_s + verify_s) / (self.tokens + decoded))
+        left = max(1 - steps / self.depth, 0.0)  # of the draft, to verify
+        return float(((steps + 1) * step_s + left * (verify_s - step_s)) / (self.tokens + decoded))
 
     def prompt_s(self) -> float:
         """Time of a prompt at a prefill server."""

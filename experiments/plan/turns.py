@@ -22,8 +22,7 @@ from specfleet.fleet.times.profile import HardwareProfile
 HALVINGS = 6  # of the span of acceptance
 LATENCIES_S = (1e-5, 1.0)  # of links
 LOOKS = {False: (4, 7, 2), True: (2, 4, 1)}
-"""Fleets on each link (a depth has two, of both rules for late drafts), halvings of the decades of links, to 9 % or a
-factor of 2, and digits; of slow fleets the latter."""
+"""Fleets on each link, halvings of the decades of links, to 9 % or a factor of 2, digits; of slow ones the latter."""
 Turn = tuple[str, str]  # what happens, and where: a number that differs by load
 
 
@@ -90,8 +89,8 @@ def _at_best_depth(search: Simulations, fleet: Deployment, more: float) -> Deplo
 def by_link(search: Simulations) -> Turn | None:
     """Return from how many targets on, and up to which link, a drafter elsewhere pays; None where none was asked for.
 
-    It pays where it is better by INDIFFERENT. On each link the first fleets by equations, which know no late drafts,
-    and the one planned are simulated. The number of targets holds on the link asked.
+    It pays where it is better by INDIFFERENT. On each link the first fleets by equations, of different depths, and
+    the fleet planned are simulated. The number of targets holds on the link asked.
     """
     question, other = search.question, next((fleet for fleet in search.best if not fleet.drafters), None)
     asked = [one for one in question.candidates if one.method == "apart"]
@@ -115,7 +114,9 @@ def by_link(search: Simulations) -> Turn | None:
             made, _ = estimates(msgspec.structs.replace(question, candidates=moved))
         except InputError:  # none carries the load
             return math.inf, "", "cannot carry the load"
-        fleets = [one.fleet for one in sorted(able(question, made) or made, key=score)[:looked_at]]
+        ordered = [one.fleet for one in sorted(able(question, made) or made, key=score)]
+        first = {fleet.depth: fleet for fleet in reversed(ordered)}
+        fleets = sorted(ordered, key=lambda fleet: first[fleet.depth] is not fleet)[:looked_at]
         fleets += [msgspec.structs.replace(one, candidate=_on_link(one.candidate, latency_s)) for one in planned]
         against.values |= {fleet.title: [simulated(search.scenario(fleet))] for fleet in fleets}
         best = min(fleets, key=lambda fleet: (_excess(against, fleet, other), against.rank(fleet)))

@@ -153,7 +153,7 @@ def test_a_plan_says_where_it_is_and_what_one_drafter_carries() -> None:
     said, short = list[str](), {"drafters.depth": 2, "workload.new_tokens": 16, "workload.prompt_tokens": 20}
     places = {"target": "llama-3.1-70b@4xh100", "draft": "llama-3.2-1b@l40s", "link": "1ms"}
     found = specfleet.plan(None, short, **places, acceptance=0.7, in_flight=32, jobs=1, done=said.append)
-    assert said[0].startswith("a first look, fleets: 6, methods: 3; best so far: ")
+    assert said[0].startswith("a first look, fleets: 8, methods: 3; best so far: ")
     assert any(what.startswith("method 2 of 3, about ") for what in said)
     (line,) = [line for line in found.lines if line.startswith("carries")]
     said = (
@@ -171,6 +171,12 @@ def test_a_plan_says_where_it_is_and_what_one_drafter_carries() -> None:
     said = r"l40s, \d targets? a drafter: ([\d.]+) ms for ([\d.]+) tokens = ([\d.]+) ms a token \((.*?)[;)].*; no spec"
     whole, tokens, token, parts = re.findall(said, line)[0]
     assert float(whole) == pytest.approx(float(tokens) * float(token), rel=0.01)
+    decoded = re.findall(
+        r"; ([\d.]+) of the tokens decoded while the draft was late; \d+% of drafts never verified\)", line
+    )
+    assert not decoded or 0 < float(decoded[0]) < float(tokens)
+    assert bool(decoded) == ("decode late drafts" in next(row.fleet for row in found.best() if row.drafters))
+    assert found.title.partition(":")[0].endswith(", link 1ms")
     assert sum(map(float, re.findall(r" ([\d.]+)(?=,|$)", parts))) == pytest.approx(float(whole), rel=0.02)
 
 
