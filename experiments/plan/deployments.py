@@ -231,11 +231,11 @@ def estimates(question: Question) -> tuple[list[Estimate], list[str]]:
 def _of_candidate(question: Question, candidate: Candidate) -> Iterator[Estimate]:
     replace = msgspec.structs.replace
     is_open = candidate.method == "apart" and "late" not in candidate.stated
-    lates = LATE if is_open else (candidate.base.verifiers.late,)
-    for depth, late in product(candidate.depths, lates):
+    for depth, late in product(candidate.depths, LATE if is_open else (candidate.base.verifiers.late,)):
         single = Deployment(candidate, 1, depth, late=late, prefills=int(bool(candidate.base.verifiers.prefill)))
-        fleet = resolve(single.scenario(Load(in_flight=1), candidate.base.workload.requests))
-        rounds = Rounds(fleet)
+        rounds = Rounds(resolve(single.scenario(Load(in_flight=1), candidate.base.workload.requests)))
+        if is_open and late == "decode" and rounds.reached is None:  # time of plain steps is not known
+            continue
         for sharing in _sharings(question, candidate, rounds):
             curve = curve_of_target(rounds, sharing)
             group = replace(single, replicas=sharing, sharing=sharing, prefills=0)
@@ -243,11 +243,10 @@ def _of_candidate(question: Question, candidate: Candidate) -> Iterator[Estimate
                 alike = replace(group, replicas=groups * sharing)
                 for prefills in _prefills(question, alike):
                     made = replace(alike, prefills=prefills)
-                    loaded = curve if not prefills else behind_prefill(curve, fleet, prefills / made.replicas)
+                    loaded = curve if not prefills else behind_prefill(curve, rounds.fleet, prefills / made.replicas)
                     request_s = mean_request_s(loaded, question.load, made.replicas)
-                    cycle_s = request_s + loaded.think_s
-                    requests_per_s = question.load.per_s or question.load.at_once(made.replicas) / cycle_s
-                    tokens_per_s = fleet.lengths.mean_answer * requests_per_s
+                    closed_per_s = question.load.at_once(made.replicas) / (request_s + loaded.think_s)
+                    tokens_per_s = rounds.answer * (question.load.per_s or closed_per_s)
                     yield Estimate(made, loaded, request_s, per_million_tokens(made.cost_per_hour, tokens_per_s))
 
 

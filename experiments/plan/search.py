@@ -255,10 +255,7 @@ def _first(question: Question, family: Sequence[Estimate]) -> list[Estimate]:
 
 
 def _first_of_each(estimates: Sequence[Estimate], by_late: bool = True) -> list[Estimate]:
-    """Return the first estimate of each number of targets, prefill servers included, at each place.
-
-    `by_late`: of each rule for late drafts, too.
-    """
+    """Return the first estimate of each number of targets, with prefill servers, place and, if asked, late rule."""
     first: dict[tuple[str, int, int, str], Estimate] = {}
     for made in estimates:
         fleet = made.fleet

@@ -135,7 +135,7 @@ class Rounds:
         self.star: StarInputs | None = star_inputs(fleet) if self.drafts else None
         self.tokens = 1 + (self.star.accepted_per_round if self.star else 0.0)  # that a round adds on average
         self.verified = fleet.drafters.shape.nodes(self.depth) + 1 if self.drafts else 1
-        decodes = self.is_apart and fleet.verifiers.late == "decode"
+        decodes = self.is_apart and fleet.verifiers.late == "decode" and self._plain(1) > 0
         self.reached = np.cumsum([0, *survival(fleet.length_model(), self.depth)]) if decodes else None
         # Each is asked for every number of targets of a drafter.
         self.draft_s, self._verify_s, self._plain_s = map(cache, (self._draft, self._verify, self._plain))
@@ -150,17 +150,13 @@ class Rounds:
         return self.answer * self.token_s(rows, targets) + rows * prefill_s
 
     def token_s(self, rows: int, targets: int = 1) -> float:
-        """Time of a token: of a round, over its tokens.
-
-        A target that decodes while a draft is late makes plain steps until then; their tokens are those of the draft,
-        as far as it is right.
-        """
+        """Time of a round over its tokens. A target that decodes meanwhile has tokens that the draft has, too."""
         round_s = self.round_s(rows, targets)
         if self.reached is None:
             return round_s / self.tokens
         step_s, verify_s = self._plain_s(rows), self._verify_s(rows)
         steps = (round_s - verify_s) / step_s
-        steps = math.ceil(steps) if rows == 1 else steps
+        steps = math.ceil(steps) if rows == 1 else steps  # several are not in step
         decoded = steps - np.interp(steps, np.arange(self.depth + 1), self.reached)
         left = max(1 - steps / self.depth, 0.0)  # of the draft, to verify
         return float(((steps + 1) * step_s + left * (verify_s - step_s)) / (self.tokens + decoded))
