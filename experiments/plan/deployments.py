@@ -22,9 +22,7 @@ from specfleet.fleet.scenario.shared import Conversations
 from specfleet.fleet.times.profile import HardwareProfile
 
 MARGIN = 0.10
-"""Share of a fleet's capacity that a plan leaves free: its doubt of it. Equations overstate capacity by 0 to 10.5 %
-(35 servers against closed loops of twice as many requests as they run at once).
-"""
+"""Share of capacity that a plan leaves free: equations overstate it by 0 to 10.5 % (35 servers in closed loops)."""
 
 SHARING, OF_A_STAR = 4, 24  # targets of one drafter, at most: of servers, and of targets with one request each
 TARGETS = 24  # of a fleet without a budget, at most, unless the load takes more

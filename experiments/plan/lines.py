@@ -238,10 +238,9 @@ def _round(search: Simulations, fleet: Deployment) -> str:
     parts |= {"waiting for the target": at_target_s - step_s, "the target's step": step_s}
     said = ", ".join(f"{name} {1e3 * part:.3g}" for name, part in parts.items() if part > INDIFFERENT * round_s)
     if fleet.late == "decode":
-        verified = mean("rounds_per_s_per_target") * fleet.replicas / mean("rounds_per_s")
-        decoded = round_s / tpot_s - verified * mean("mean_acceptance_length")
-        said += f"; {decoded:.3g} of the tokens decoded while the draft was late"
-        said += f"; {1 - verified:.0%} of drafts never verified"
+        lost = 1 - mean("rounds_per_s_per_target") * fleet.replicas / mean("rounds_per_s")
+        decoded = round_s / tpot_s - (1 - lost) * mean("mean_acceptance_length")
+        said += f"; {decoded:.3g} of the tokens decoded while the draft was late; {lost:.0%} of drafts never verified"
     tokens = f"{1e3 * round_s:.3g} ms for {round_s / tpot_s:.3g} tokens = {1e3 * tpot_s:.3g} ms a token"
     return f"{named}: {tokens} ({said})"
 

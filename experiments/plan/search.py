@@ -243,10 +243,7 @@ def able(question: Question, family: Sequence[Estimate]) -> Sequence[Estimate]:
 
 
 def _first(question: Question, family: Sequence[Estimate]) -> list[Estimate]:
-    """Return the best fleets by equations: the best depth of each way to use the devices.
-
-    Equations know mean times of tokens, and no other goals.
-    """
+    """Return the best fleets by equations, which know mean times: the best depth of each way to use the devices."""
     base = family[0].fleet.candidate.base
     ways = _first_of_each(able(question, family) or family)
     if base.verifiers.max_num_seqs == 1:  # a star, whose simulations are fast
@@ -319,8 +316,7 @@ def _best_of(simulations: Simulations, near: Sequence[Estimate], family: Sequenc
 
 
 def _neighbours(fleet: Deployment) -> list[Deployment]:
-    """Return the fleets of one draft token, target a drafter or prefill server less and more, and of the other rule for
-    late drafts."""
+    """Return fleets a draft token, target a drafter or prefill server away, and of the other rule for late drafts."""
     replace, sharing, drafters = msgspec.structs.replace, fleet.sharing, fleet.drafters
     counts = range(max(sharing - 1, 1), sharing + 2) if drafters else ()
     shared = [replace(fleet, sharing=count, replicas=drafters * count) for count in counts if count != sharing]

@@ -132,8 +132,9 @@ class Rounds:
         local = fleet.verifiers.drafts
         self.is_apart, self.reads_prompts = self.drafts and local is None, local is not None and local.reads_prompts
         self.depth = fleet.drafters.depth if self.drafts else 0
-        self.star: StarInputs | None = star_inputs(fleet) if self.drafts else None
-        self.tokens = 1 + (self.star.accepted_per_round if self.star else 0.0)  # that a round adds on average
+        self.star = star_inputs(fleet) if self.drafts else StarInputs(0.0, 0.0, 0.0, 0.0, 0.0)
+        self.beside_s = self.star.return_s - self.star.verify_s if self.is_apart else 0.0  # the link, and overhead
+        self.tokens = 1 + self.star.accepted_per_round  # that a round adds on average
         self.verified = fleet.drafters.shape.nodes(self.depth) + 1 if self.drafts else 1
         decodes = self.is_apart and fleet.verifiers.late == "decode" and self._plain(1) > 0
         self.reached = np.cumsum([0, *survival(fleet.length_model(), self.depth)]) if decodes else None
@@ -170,42 +171,33 @@ class Rounds:
     def round_s(self, rows: int, targets: int = 1) -> float:
         """Time of a draft and its verification with that many rows in both; without drafts, of a plain step.
 
-        A drafter elsewhere drafts for its targets one after the other: a star. Several rows are not in step there, and
-        wait for half a step of the drafter, and for half a step of their target.
+        A drafter elsewhere drafts for its targets in turn: a star. Several rows wait for half a step of each there.
         """
-        if self.star is None:
+        if not self.drafts:
             return self._plain_s(rows)
         if not self.is_apart:
-            return self.draft_s(rows) + self._verify_s(rows)
-        S, Z = self.draft_s(rows), self._return_s(rows)
+            return self.alone_s(rows)
+        S, Z = self.draft_s(rows), self.beside_s + self._verify_s(rows)
         waits_s = (S + self._verify_s(rows)) / 2 if rows > 1 else 0.0
         star_s = targets / float(rounds_per_s(targets, S, Z, *self.variabilities)) if S > 0 else Z
         return max(S + Z + waits_s, star_s)
 
     def alone_s(self, rows: int) -> float:
         """Time of a round without waits."""
-        return self.draft_s(rows) + (self._return_s(rows) if self.is_apart else self._verify_s(rows))
+        return self.draft_s(rows) + self.beside_s + self._verify_s(rows)
 
     def _draft(self, rows: int) -> float:
         """Time of a draft of so many rows: S of the equations, and what further rows add."""
-        assert self.star is not None
         return self.star.service_s + _more_s(self.fleet.drafter_times(0).draft, self.depth, self.context, rows)
 
     def _plain(self, rows: int) -> float:
         return self.fleet.verifier_times(0).decode.mean_s(1, self.context, rows, rows - 1)
 
     def _verify(self, rows: int) -> float:
-        assert self.star is not None
         return self.star.verify_s + _more_s(self.fleet.verifier_times(0).verify, self.verified, self.context, rows)
-
-    def _return_s(self, rows: int) -> float:
-        """Time from a draft to the next: Z of the equations, and what further rows add."""
-        assert self.star is not None
-        return self.star.return_s - self.star.verify_s + self._verify_s(rows)
 
     def _variabilities(self) -> tuple[float, float]:
         """Squared coefficients of variation of S and of Z."""
-        assert self.star is not None
         fleet, Z, verify_s = self.fleet, self.star.return_s, self.star.verify_s
         spreads = fleet.drafter_times(0).draft.spread, fleet.verifier_times(0).verify.spread, fleet.link(0).time.spread
         quantiles = (np.arange(1000) + 0.5) / 1000  # of spreads with mean 1
