@@ -227,22 +227,16 @@ def serving_scenario(run: MeasuredRun) -> Scenario:
         prompt = {"low": int(low * run.prompt_tokens), "high": run.prompt_tokens}
     if profile.kv and profile.kv.tokens() >= concurrency * (run.prompt_tokens + longest + 16):  # always enough
         profile = msgspec.structs.replace(profile, kv=None)
+    limits = {"max_num_seqs": concurrency if run.inferencex else MAX_SEQS}
+    limits |= {"max_num_batched_tokens": 16384 if has_large_steps else 8192}
+    lengths = {"prompt_tokens": prompt, "new_tokens": {"low": int(low * run.new_tokens), "high": longest}}
     return make_scenario(
         {
             "name": "serving",
             "profile": msgspec.to_builtins(profile),
             "drafters": {"count": 0},
-            "verifiers": {
-                "max_num_seqs": concurrency if run.inferencex else MAX_SEQS,
-                "max_num_batched_tokens": 16384 if has_large_steps else 8192,
-                "prefill_first": engine_of(run.backend).prefill_first,
-            },
-            "workload": {
-                "requests": requests,
-                "streams": concurrency,
-                "prompt_tokens": prompt,
-                "new_tokens": {"low": int(low * run.new_tokens), "high": longest},
-            },
+            "verifiers": limits | {"prefill_first": engine_of(run.backend).prefill_first},
+            "workload": {"requests": requests, "streams": concurrency} | lengths,
         }
     )
 
