@@ -55,7 +55,7 @@ def test_schedules_keep_a_depth_that_loses_little() -> None:
     assert {depth for _, depth in falling(by_load)} == {2}
     assert by_load[1].beside(3) == by_load[1].text
     assert by_load[1].beside(2) == "2 planned; 3 fastest"
-    now = Depths(Load(each=8), 8.0, {2: 1.0, 3: 1.005}, present=3)
+    now = Depths(Load(each=8), 8.0, {2: 1.0, 3: 1.015}, present=3)
     assert [now.beside(depth) for depth in (3, 2)] == ["2 and 3 level; now 3: no change needed", "2 and 3 level"]
 
 
