@@ -84,12 +84,10 @@ def study(options: argparse.Namespace) -> Report:
         ratio, low, high = (assisted[column] for column in (f"times {CHAIN}", "ratio from", "ratio to"))
         aims = [Aim(f"{assisted['contestant']}, times {CHAIN}", ratio, 1 / TIMES_ASSISTED, low, high)]
     for size in options.sizes:
-        rules = {rule: partial(batch_row, rule, size, options.depth, options.precision) for rule in RULES}
+        batch = size, options.depth, options.precision
+        rules = {rule: partial(batch_row, rule, *batch) for rule in RULES}
         tables[f"batches of {size}, {where}"] = contest(rules, options.repetitions, "continuous")
-        kinds = {
-            name: partial(batch_row, "continuous", size, options.depth, options.precision, kind=kind)
-            for name, kind in KINDS.items()
-        }
+        kinds = {name: partial(batch_row, "continuous", *batch, kind=kind) for name, kind in KINDS.items()}
         tables[f"drafts for batches of {size}, {where}"] = contest(kinds, options.repetitions, "chain")
     return Report(tables, aims)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import minimize
 
-from bench.harness import Report, data_file, data_option
+from bench.harness import Report, Row, data_file, data_option
 from specfleet.fleet.errors import InputError
 from specfleet.fleet.hardware.device import Figure
 from specfleet.fleet.hardware.operators import NORMS, ONCE, by_operator
@@ -91,25 +91,18 @@ OPTIONS = data_option(*FILES.values())
 
 def study(options: argparse.Namespace) -> Report:
     """Fit the efficiencies of each device, beside those that its file states."""
-    fits = {
-        device: fitted_figures(read_operators(data_file(options.data, file)), device) for device, file in FILES.items()
-    }
+    fits, sums = dict[str, dict[str, float]](), list[Row]()
+    for device, file in FILES.items():
+        fits[device] = fitted_figures(read_operators(data_file(options.data, file)), device)
+    for device, folder in TABLES.items():
+        if (options.data / folder).is_dir():
+            fits[device], errors = fitted_sums(options.data / folder, device)
+            sums += [{"device": device, "sums of operators": name, "off by %": 100 * errors[name]} for name in errors]
     rows = [
         {"device": device, "figure": name, "fitted": value, "stated": getattr(device_of(device), name).value}
         for device, figures in fits.items()
         for name, value in figures.items()
     ]
-    tables = {device: options.data / folder for device, folder in TABLES.items() if (options.data / folder).is_dir()}
-    sums = []
-    for device, folder in tables.items():
-        figures, errors = fitted_sums(folder, device)
-        stated = {name: getattr(device_of(device), name).value for name in figures}
-        rows += [
-            {"device": device, "figure": name, "fitted": figures[name], "stated": stated[name]} for name in figures
-        ]
-        sums += [
-            {"device": device, "sums of operators": name, "off by %": 100 * error} for name, error in errors.items()
-        ]
     return Report({"efficiencies, as shares or in seconds": rows, "sums left out of the fit": sums})
 
 

@@ -92,10 +92,8 @@ def study(options: argparse.Namespace) -> Report:
         {"part": name, **(msgspec.structs.asdict(found[name]) if name in found else {"card": "not done"})}
         for name in options.parts
     ]
-    return Report(
-        {f"parts on {card}": rows},
-        [Aim("parts that are not done", sum(name not in found for name in options.parts), 0)],
-    )
+    left = sum(name not in found for name in options.parts)
+    return Report({f"parts on {card}": rows}, [Aim("parts that are not done", left, 0)])
 
 
 def run_part(name: str, folder: Path, tiny: bool, limit_s: float) -> int:

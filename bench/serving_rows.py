@@ -227,22 +227,16 @@ def serving_scenario(run: MeasuredRun) -> Scenario:
         prompt = {"low": int(low * run.prompt_tokens), "high": run.prompt_tokens}
     if profile.kv and profile.kv.tokens() >= concurrency * (run.prompt_tokens + longest + 16):  # always enough
         profile = msgspec.structs.replace(profile, kv=None)
+    limits = {"max_num_seqs": concurrency if run.inferencex else MAX_SEQS}
+    limits |= {"max_num_batched_tokens": 16384 if has_large_steps else 8192}
+    lengths = {"prompt_tokens": prompt, "new_tokens": {"low": int(low * run.new_tokens), "high": longest}}
     return make_scenario(
         {
             "name": "serving",
             "profile": msgspec.to_builtins(profile),
             "drafters": {"count": 0},
-            "verifiers": {
-                "max_num_seqs": concurrency if run.inferencex else MAX_SEQS,
-                "max_num_batched_tokens": 16384 if has_large_steps else 8192,
-                "prefill_first": engine_of(run.backend).prefill_first,
-            },
-            "workload": {
-                "requests": requests,
-                "streams": concurrency,
-                "prompt_tokens": prompt,
-                "new_tokens": {"low": int(low * run.new_tokens), "high": longest},
-            },
+            "verifiers": limits | {"prefill_first": engine_of(run.backend).prefill_first},
+            "workload": {"requests": requests, "streams": concurrency} | lengths,
         }
     )
 
@@ -353,11 +347,10 @@ def _errors(title: str, rows: Sequence[PaperRow]) -> Iterator[PaperRow]:
         for which, left_out in (
             ("all", ()), ("without doubtful", ("unsettled",)), ("without doubtful and fitted", ("unsettled", "fitted"))
         ):  # fmt: skip
-            errors = [abs(judged.error or 0.0) for judged in of_quantity if judged.kind not in left_out]
-            if errors and len(errors) != before:
-                case = {"part": title, "rows": which, "number": len(errors)}
-                yield row(f"{quantity}, mean absolute error, %", case, "identity", None, 100 * statistics.fmean(errors))
-            before = len(errors)
+            some = [judged for judged in of_quantity if judged.kind not in left_out]
+            if some and len(some) != before:
+                yield _mean_error(quantity, title, which, some)
+            before = len(some)
         clean = [judged for judged in of_quantity if judged.kind != "unsettled"]
         signed = [100 * (judged.error or 0.0) for judged in clean]
         if signed:
@@ -365,10 +358,14 @@ def _errors(title: str, rows: Sequence[PaperRow]) -> Iterator[PaperRow]:
             case = {"part": title, "rows": f"without doubtful; the middle 80 %: {low:+.0f} .. {high:+.0f}"}
             yield row(f"{quantity}, median signed error, %", case, "identity", None, float(median))
         for which, is_fitted in (("half, on which figures were fitted", True), ("other half", False)):
-            errors = [abs(judged.error or 0.0) for judged in clean if fits(judged.case[SINGLE]) == is_fitted]
-            if errors:
-                case = {"part": title, "rows": which, "number": len(errors)}
-                yield row(f"{quantity}, mean absolute error, %", case, "identity", None, 100 * statistics.fmean(errors))
+            if half := [judged for judged in clean if fits(judged.case[SINGLE]) == is_fitted]:
+                yield _mean_error(quantity, title, which, half)
+
+
+def _mean_error(quantity: str, title: str, which: str, rows: Sequence[PaperRow]) -> PaperRow:
+    case = {"part": title, "rows": which, "number": len(rows)}
+    mean = 100 * statistics.fmean(abs(judged.error or 0.0) for judged in rows)
+    return row(f"{quantity}, mean absolute error, %", case, "identity", None, mean)
 
 
 def fits(name: str) -> bool:

@@ -64,13 +64,11 @@ def study(options: argparse.Namespace) -> Report:
     """Hold the figures of the simulator against their aims."""
     repetitions, tables, aims = options.repetitions, dict[str, list[Row]](), closed(options.repetitions)
     for targets in REQUESTS:
-        rows = tables[f"one star of {targets} targets"] = compared(
-            run(contestants(targets), repetitions, 1), RATE, BARE
-        )
+        rows = compared(run(contestants(targets), repetitions, 1), RATE, BARE)
+        tables[f"one star of {targets} targets"] = rows
         share, low, high = (1 / rows[-1][name] for name in (f"times {BARE}", "ratio to", "ratio from"))
-        aims.append(
-            Aim(f"star of {targets}, metrics only, share of bare SimPy's time", share, 1 / TIMES_BARE, low, high)
-        )
+        judged = f"star of {targets}, metrics only, share of bare SimPy's time"
+        aims.append(Aim(judged, share, 1 / TIMES_BARE, low, high))
     sizes = [10**power for power in range(4, len(str(options.most)))]
     grown = costs(list(LOADS), sizes)
     rows = tables["loads of a target: us a token, MB"] = rows_of(grown, sizes, TOKENS)
@@ -93,9 +91,8 @@ def closed(repetitions: int) -> list[Aim]:
     for name, times_s in run(works, repetitions, cold=1).items():
         most_us, requests, _ = CLOSED[name]
         us = [used_s / requests / ANSWER * 1e6 for used_s in times_s]
-        aims.append(
-            Aim(f"64 rows with drafts, {name}, us a token", float(np.mean(us)), most_us, *student_t_interval(us))
-        )
+        judged = f"64 rows with drafts, {name}, us a token"
+        aims.append(Aim(judged, float(np.mean(us)), most_us, *student_t_interval(us)))
     return aims
 
 

@@ -68,13 +68,8 @@ OPTIONS: Options = {
 def study(options: argparse.Namespace) -> Report:
     """Measure every model's grid, or estimate it."""
     if options.estimate:
-        return Report(
-            {
-                "estimated, ms": [
-                    expected(model, point, options.estimate) for model in options.models for point in grid(model, False)
-                ]
-            }
-        )
+        points = [(model, point) for model in options.models for point in grid(model, False)]
+        return Report({"estimated, ms": [expected(*place, options.estimate) for place in points]})
     place = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     facts = host_facts()
     device = facts["gpu"] if place.type == "cuda" else facts["processor"]
@@ -293,17 +288,8 @@ def beside(row: Row, card: str, by_masks: Mapping[Point, float | None]) -> Row:
 def aims_of(tables: dict[str, list[Row]]) -> Iterator[Aim]:
     """Yield the bound of each model: verification of one row, or a head's draft, against the memory limit."""
     for title, rows in tables.items():
-        ratios = [
-            row["over limit"]
-            for row in rows
-            if row.get("over limit")
-            and row["rows"] == 1
-            and row["step"] != "prefill"
-            and row["attention"] == rows[0]["attention"]
-        ]
+        of_engine = [row for row in rows if row["attention"] == rows[0]["attention"] and row["step"] != "prefill"]
+        ratios = [row["over limit"] for row in of_engine if row["rows"] == 1 and row.get("over limit")]
         if ratios:
-            yield Aim(
-                f"{title}: one row over the memory limit, worst",
-                max(ratios),
-                DRAFT_WITHIN if rows[0]["step"] == "draft" else WITHIN,
-            )
+            most = DRAFT_WITHIN if rows[0]["step"] == "draft" else WITHIN
+            yield Aim(f"{title}: one row over the memory limit, worst", max(ratios), most)

@@ -81,13 +81,11 @@ def study(options: argparse.Namespace) -> Report:
         f"admitted, held against transformers {__version__}": rows,
         "refused": [{"type": name} for name in names if name not in admitted],
     }
-    return Report(
-        tables,
-        [
-            Aim("largest difference of probabilities", max((row["difference"] for row in rows), default=0), TOLERANCE),
-            Aim("types whose texts are not transformers' own", sum(bool(row["other texts"]) for row in rows), 0),
-        ],
-    )
+    aims = [
+        Aim("largest difference of probabilities", max((row["difference"] for row in rows), default=0), TOLERANCE),
+        Aim("types whose texts are not transformers' own", sum(bool(row["other texts"]) for row in rows), 0),
+    ]
+    return Report(tables, aims)
 
 
 def names_of() -> list[str]:
@@ -186,16 +184,10 @@ def padded(model: CausalLM) -> Found:
 
 def texts_of(network: PreTrainedModel) -> list[list[int]]:
     """Return what transformers decodes greedily after each prompt."""
-    texts = []
+    texts, length = [], {"max_new_tokens": NEW_TOKENS, "min_new_tokens": NEW_TOKENS}
     for prompt in prompts():
         ids = torch.tensor([prompt])
-        output = network.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=NEW_TOKENS,
-            min_new_tokens=NEW_TOKENS,
-            do_sample=False,
-        )
+        output = network.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, **length)
         texts.append(output[0, len(prompt) :].tolist())
     return texts
 

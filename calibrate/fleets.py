@@ -21,10 +21,7 @@ SHARED = "shared"  # name of a shared device
 
 
 class FleetSetup(msgspec.Struct, frozen=True):
-    """Common setup of the small fleets of a calibration.
-
-    `times`: step times by name, as a profile has them.
-    """
+    """Common setup of the small fleets of a calibration. `times`: step times by name, as a profile has them."""
 
     scenario: Scenario
     times: dict[str, StepTime]

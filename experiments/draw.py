@@ -62,10 +62,7 @@ def draw(
 
 
 def timeline_of(*runs: Run, most: int | None = None, canvas: Canvas = NEW_FIGURE) -> Drawn:
-    """Draw the timelines of runs below each other; InputError for a run without steps.
-
-    `most`: stations of a run that are shown, the first ones.
-    """
+    """Draw the timelines of runs below each other, of the first `most` stations; InputError for a run without steps."""
     for run in runs:
         if not run.header.steps:
             raise InputError(f"a timeline needs steps, and of {run.header.engine} only answers are known")

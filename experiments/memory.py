@@ -9,10 +9,7 @@ MAX_KEPT_BYTES = 1 << 30  # beyond which all that is free at the end of the heap
 
 
 def keep_freed_memory() -> None:
-    """Let this process keep the memory that it has freed; does nothing where the C library knows no such setting.
-
-    A large simulation makes and frees some hundred megabytes.
-    """
+    """Keep the memory that this process frees, if the C library can: large simulations free hundreds of megabytes."""
     with suppress(AttributeError, OSError, TypeError):
         c_library = ctypes.CDLL(None)
         c_library.mallopt(MMAP_THRESHOLD, LARGEST_KEPT_BYTES)

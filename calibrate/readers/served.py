@@ -28,6 +28,7 @@ from specfleet.fleet.times.step import Member, Step, StepKind
 from specfleet.fleet.times.step_time import StepTime
 
 REQUESTS = (64, 512)  # of the scenario, at least and at most, as far as they are drawn
+ARRIVING, ANSWERED = 4096, 2 * 10**6  # at most where they arrive, since their rate is drawn, too; tokens of answers
 ENOUGH_BUSY = 0.8  # share of the time, below which requests arrive by themselves
 ROUNDED = 0.05  # share by which whole requests in flight miss the observed, from which they arrive by themselves
 FAR = 2.0  # factor between a measured round and its estimate, from which a note asks for the device
@@ -265,14 +266,15 @@ def _workload(load: Load, recorded: Workload, trace: str) -> tuple[Workload, str
     workload = recorded
     if not recorded.lengths:
         fewest, most = REQUESTS
+        if is_open(load) and load.new_tokens:
+            most = max(most, min(ARRIVING, round(ANSWERED / load.new_tokens.mean)))
         prompt, new = _lengths(load)
         requests = min(max(load.requests or 16 * in_flight, fewest), max(most, 4 * in_flight))
         shared = SharedPrompts(share=load.shared_share) if load.shared_share else None
         workload = Workload(requests=requests, prompt_tokens=prompt, new_tokens=new, shared=shared)
     if load.requests_per_s and is_open(load):
-        arrivals = Poisson(per_s=load.requests_per_s)
-        said = f"{arrivals.per_s:.4g} requests/s arrive, as observed"
-        return msgspec.structs.replace(workload, arrivals=arrivals), said
+        said = f"{load.requests_per_s:.4g} requests/s arrive, as observed"
+        return msgspec.structs.replace(workload, arrivals=Poisson(per_s=load.requests_per_s)), said
     observed = f"observed {known:.4g}" if known is not None else "assumed: the record does not say"
     return msgspec.structs.replace(workload, streams=in_flight), f"{in_flight} requests in flight, {observed}"
 

@@ -33,10 +33,7 @@ def run_main(module: str) -> NoReturn:
 
 
 def run(program: Callable[[], int | str | None], name: str = "specfleet") -> NoReturn:
-    """Run a program and end its process: with the status that it returns, or with its error as one line.
-
-    `name` begins the line.
-    """
+    """Run a program and end its process: with the status that it returns, or its error as a line that `name` begins."""
     keep_freed_memory()
     nowhere = Path(os.devnull)
     sys.stdout, sys.stderr = (stream or nowhere.open("w") for stream in (sys.stdout, sys.stderr))  # None if closed

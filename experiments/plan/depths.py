@@ -39,8 +39,9 @@ class Depths(NamedTuple):
 
     @property
     def level(self) -> list[int]:
-        """The depths that are as good as the best one; a schedule takes the first, so that questions agree."""
-        return [depth for depth, time in sorted(self.times.items()) if time <= 1 + INDIFFERENT]
+        """The depths that are as good as the best one; the present one, too, if no other gains over twice as much."""
+        now = self.present or None
+        return [depth for depth, time in sorted(self.times.items()) if time <= 1 + INDIFFERENT * (1 + (depth == now))]
 
     @property
     def text(self) -> str:
@@ -128,8 +129,9 @@ def falling(loads: Sequence[Depths]) -> list[tuple[float, int]]:
         last, kept = runs.pop(0) if runs and runs[0][1] & near else ([], near)
         runs.insert(0, ([at, *last], kept & near))
     worst = [(run, {depth: max(at.times[depth] for at in run) for depth in kept}) for run, kept in runs]
-    best = [(run, min((max(time, 1 + INDIFFERENT), depth != run[0].present, depth) for depth, time in of.items()))
-            for run, of in worst]  # fmt: skip
+    now = loads[0].present or None
+    best = [(run, min((max(time - INDIFFERENT * (depth == now), 1 + INDIFFERENT), depth != now, depth)
+                      for depth, time in of.items())) for run, of in worst]  # fmt: skip
     return [(at.rows, depth) for run, (*_, depth) in best for at in run]
 
 

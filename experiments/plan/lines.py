@@ -61,7 +61,7 @@ def _fleet(search: Simulations, rows: Sequence[Row]) -> Iterator[str]:
     aims = {"hour": "least cost an hour, then least time", "token": "least cost a token", "time": "least time"}
     why = aims[question.aim]
     why += ", of those that meet the goals" if question.goals else ""
-    then = "the depth as now" if best.depth == (best.candidate.present or None) else "shortest depth"
+    then = "the depth as now, within 2%" if best.depth == (best.candidate.present or None) else "shortest depth"
     also = "" if best == search.fastest else f"; of those within 1% the smallest: fewest devices, then {then}"
     level = [other.fleet for other in rows[1:] if other.standing == "level"]
     also += f"; level within chance: {'; '.join(level)}" if level else ""

@@ -46,8 +46,9 @@ def lines_by_load(by_load: Sequence[Best]) -> Iterator[str]:
         yield f"depths: {fleet.candidate.name}{place}: {'; '.join(said)}"
         searches = {search.question.load: search for search, _ in by_load}
         yield from if_all_are_slow(fleet, [(searches[at.load], at) for at in depths])
-        if goals:  # which ask for the depths in the table
+        if goals:  # they ask for the depths in the table
             depths = [at._replace(times={planned[at.load]: 1.0}) if at.load in planned else at for at in depths]
+        depths.sort(key=lambda at: at.rows)  # more targets may have less each at more load
         schedule = make_schedule(fleet.candidate, falling(depths)) if served else None
         in_command = any(search.winner and not search.question.load.per_s for search in of_fleet)
         yield from schedule_lines(fleet, schedule, 0 if in_command else None)

@@ -135,6 +135,7 @@ class Simulations:
     def prefer_smallest(self) -> None:
         """Put the smallest fleet first that is as good as the best: fewest devices, the depth as now, the shortest."""
         best = self.fastest = self.best[0]
+        now = best.candidate.present or None  # depth of a running server: a change has to gain twice as much
 
         def size(fleet: Deployment) -> tuple[int, bool, int]:
             return sum(fleet.devices.values()), fleet.depth != fleet.candidate.present, fleet.depth
@@ -145,13 +146,13 @@ class Simulations:
                 further = 0.0 if self.rank(fleet)[:2] == self.rank(best)[:2] else math.inf
                 if self.winner is None:  # from goals that none meets
                     further = (1 + self.miss(fleet)) / (1 + self.miss(best)) - 1
-                if not max(further, self.gap(fleet, best).value) <= most:
+                if not max(further, self.gap(fleet, best).value) <= most * (1 + (fleet.depth == now)):
                     return False
             return True
 
         tried = [self.estimates[title].fleet for title, values in self.values.items() if values]
-        now = msgspec.structs.replace(best, depth=best.candidate.present).title
-        tried += [self.estimates[now].fleet] if now in self.estimates else []
+        present = msgspec.structs.replace(best, depth=best.candidate.present).title
+        tried += [self.estimates[present].fleet] if present in self.estimates else []
         small = next(fleet for fleet in sorted(tried, key=size) if fleet == best or is_as_good(fleet))
         if self.winner is None:  # more targets are never slower, and were looked at first
             made = (one.fleet for one in self.estimates.values() if one.may_win and one.fleet.replicas < small.replicas)

@@ -100,10 +100,10 @@ function drawTimeline(svg, width, { S_s: S, Z_s: Z, iteration_s: T }) {
     text(left, bottom + 32, `ms; an iteration takes T_gamma = ${shown(1e3 * T)} ms${more}`)].join("");
 }
 
-/** The depth that is best at this N, the shallowest of those within 0.1 % of the best, and its words. */
+/** The depth that is best at this N, the shallowest of those within 1 % of the best, and its words. */
 function bestDepth(isBlock) {
   const found = upTo(state.depths, (i) => O(at({ d: i + 1 }, isBlock))), most = Math.max(...found);
-  const best = 1 + found.findIndex((value) => value >= 0.999 * most);
+  const best = 1 + found.findIndex((value) => value >= 0.99 * most);
   return [best, `${best}${best === state.depths ? " or more" : ""}`];
 }
 

@@ -86,10 +86,18 @@ def _summary(plan: Plan) -> Iterator[str]:
     goals = "".join(f"; {goal.line}" for goal in plan.goals)
     limit = f" Limit: {lines['limit'].partition(', with ')[0]}." if "limit" in lines else ""
     costs += f"{plan.unit.removeprefix(unit)}, at {number(best.tokens_per_s)} tokens/s in all{goals}"
-    yield f"{f'At {best.load} it' if several else 'It'} costs {costs}.{limit}"
+    last = f"; at {plan.loads[-1]} {price.format(plan.best(plan.loads[-1])[0].per_million)} for a million" * several
+    yield f"{f'At {best.load} it' if several else 'It'} costs {costs}{last}.{limit}"
+    stays = re.findall(r"now \d+: no change needed", lines.get("depths", ""))
+    if len(stays) == len(plan.loads):
+        yield f"Draft length: {stays[0]}."
+    if "ranges" in lines:
+        yield f"How sure: {re.split(r'; | [(]', lines['ranges'])[0]}."
     others = [row for row in plan.best(best.load) if row is not best]
     if others:
-        near = [row for row in others if row.depth][:2] + [row for row in others if not row.depth][:1]
+        drafting = [row for row in others if row.depth]
+        near = drafting[:2] + [row for row in drafting[2:] if "@" in row.method][:1]  # one elsewhere
+        near += [row for row in others if not row.depth][:1]
         meets = " (meets the goals, too)" * (bool(plan.goals) and plan.scenario is not None)
         said = (f"{row.method}{f' at {row.target}' * (row.target != best.target)}, {in_words(row.standing)}"
                 f"{'' if row.standing.startswith(('misses', 'cannot')) else meets}"

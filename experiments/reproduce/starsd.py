@@ -83,10 +83,7 @@ def uniformly(variation: float) -> dict[str, Any]:
 
 
 def star(N: int, S_s: float, local_s: float, remote_s: float, variation: float) -> Scenario:
-    """The paper's fleet with N targets; no prefill, long requests: table 1 is a steady state.
-
-    `variation`: of the return times.
-    """
+    """The paper's fleet with N targets; long requests and no prefill, as table 1 is steady. `variation`: of returns."""
     returns, of_table_2 = uniformly(variation), min(N, LOCAL) - 1
     of_drafts = math.sqrt(TABLE_2["variance_ms2"][of_table_2]) / TABLE_2["mean_ms"][of_table_2]
     remote = [{"first": LOCAL + 1, "step": {"base_s": remote_s, "spread": returns}}]

@@ -106,9 +106,11 @@ def next_step(imported: "Imported", load: "Load", out: Path) -> str:
     known = {row.drafter: ":".join(filter(None, ("published", row.data, row.engine))) for row in reversed(of_target)}
     others = [name for name in ("eagle3", "lookup") if name in known and name not in server.draft]
     add = " ".join(f"--draft {name} --acceptance {name}={known[name]}" for name in others)
-    which = "which draft length, or none" if imported.rounds else "without drafts"
+    which, at = "which draft length, or none" if imported.rounds else "without drafts", f"--in-flight {loads}"
+    if imported.scenario.workload.arrivals is not None:
+        at = f"(as they arrive; for other loads --arrivals, or {at})"
     add = add or "--draft MODEL --acceptance MODEL=SHARE"
-    return f"{which}: specfleet plan {out} --in-flight {loads}; other methods: add {add}"
+    return f"{which}: specfleet plan {out} {at}; other methods: add {add}"
 
 
 def print_imported(imported: "Imported") -> None:

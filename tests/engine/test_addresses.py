@@ -6,14 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from specfleet.engine.net.addresses import (
-    address_of,
-    addresses_of,
-    called,
-    numbers_of,
-    shown,
-    socket_file,
-)
+from specfleet.engine.net.addresses import address_of, addresses_of, called, numbers_of, shown, socket_file
 from specfleet.engine.net.keys import new_pair, read_keys
 from specfleet.engine.net.sockets import Sockets
 from specfleet.fleet.errors import InputError

@@ -46,15 +46,11 @@ def pair(tiny: Path) -> Part:
 
 def batch(rule: str, size: int, *parts: Part, **tables: dict[str, object]) -> Scenario:
     """The demo pair, unless a part says otherwise, in float64 on prompts of mixed length."""
+    load = {"requests": max(6, size + 3), "streams": max(6, size + 3)}
     content: Part = {
         "drafters": {"depth": 4, "place": "target"},
         "verifiers": rule_of(rule, size),
-        "workload": {
-            "requests": max(6, size + 3),
-            "streams": max(6, size + 3),
-            "prompt_tokens": {"low": 12, "high": 40},
-            "new_tokens": {"low": 5, "high": 24},
-        },
+        "workload": load | {"prompt_tokens": {"low": 12, "high": 40}, "new_tokens": {"low": 5, "high": 24}},
     }
     for part in (*parts, tables):
         for name, table in part.items():

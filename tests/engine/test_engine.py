@@ -87,13 +87,8 @@ def test_without_a_drafter_targets_decode_plainly(tiny: Path) -> None:
 def test_replayed_targets_accept_and_send_as_real_ones(tiny: Path, kind: str) -> None:
     quick = {"base_s": 0.001}
     drafters = {} if kind == "chain" else drafters_of(tiny, kind)
-    replayed = pair_scenario(
-        tiny,
-        profile={"name": "stated", "draft": quick, "verify": quick},
-        drafters=drafters,
-        verifiers={"kind": "replayed", "verify": quick},
-    )
-    served = serve(replayed, tiny)
+    profile, targets = {"name": "stated", "draft": quick, "verify": quick}, {"kind": "replayed", "verify": quick}
+    served = serve(pair_scenario(tiny, profile=profile, drafters=drafters, verifiers=targets), tiny)
     assert replay(served.run) == []
     keys = ["request", "epoch"]
     runs = served.run.frame(), greedy(pair_scenario(tiny, drafters=drafters)).run.frame()
@@ -141,15 +136,9 @@ def test_a_missing_model_folder_is_named(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_demo_pair_is_lossless_on_fifty_held_out_prompts() -> None:
     """Law 3, in float64: every token of every request."""
-    scenario = make_scenario(
-        {
-            "name": "lossless",
-            "precision": "float64",
-            "verifiers": {"count": 2},
-            "workload": {"requests": 50, "prompt_tokens": 96, "new_tokens": 24},
-        }
-    )
-    served = check_lossless(scenario)
+    load = {"requests": 50, "prompt_tokens": 96, "new_tokens": 24}
+    tables = {"name": "lossless", "precision": "float64", "verifiers": {"count": 2}, "workload": load}
+    served = check_lossless(make_scenario(tables))
     assert len(served.outputs) == 50
 
 

@@ -126,13 +126,7 @@ def shipped(name: str, changes: Changes | None = None) -> Scenario:
     return read_scenario(next(path for path in SCENARIOS if path.stem == name), changes or {})
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"verifiers": {"prefill": {}}},
-        {"drafters": {"prefix_cache": True}},
-    ],
-)
+@pytest.mark.parametrize("changes", [{"verifiers": {"prefill": {}}}, {"drafters": {"prefix_cache": True}}])
 def test_what_is_simulated_alone_runs_on_no_engine(changes: dict[str, Any]) -> None:
     key = f"{next(iter(changes))}.{next(iter(*changes.values()))}"
     for run in (check_can_run, job_of):

@@ -108,16 +108,10 @@ class Twins:
                 self.both(lambda cache: cache.keep(opened, paths))
 
 
-ACTIONS = st.lists(
-    st.tuples(
-        st.sampled_from(["open", "close", "chain", "chain", "ragged", "reject", "tree", "tree"]),
-        st.lists(st.integers(0, 4), min_size=1, max_size=5, unique=True),
-        st.lists(st.integers(1, 3), min_size=5, max_size=5),
-        st.integers(0, 99),
-    ),
-    min_size=15,
-    max_size=40,
-)
+some_tags = st.lists(st.integers(0, 4), min_size=1, max_size=5, unique=True)
+counts = st.lists(st.integers(1, 3), min_size=5, max_size=5)
+names = st.sampled_from(["open", "close", "chain", "chain", "ragged", "reject", "tree", "tree"])
+ACTIONS = st.lists(st.tuples(names, some_tags, counts, st.integers(0, 99)), min_size=15, max_size=40)
 BEGIN = ("open", [0, 1], [1] * 5, 0)
 
 

@@ -104,13 +104,8 @@ def test_drafts_have_the_simulated_size(shape: Shape, temperature: float, depth:
     keys = {"kind": shape.kind, "branching": list(shape.branching), "width": shape.width, "most": shape.most}
     read = {"chain": [], "tree": ["branching"], "dynamic": ["width", "most"]}[shape.kind]
     given = {"kind": shape.kind} | {name: keys[name] for name in read}
-    fleet = resolve(
-        replayed(
-            drafters={"shape": given, "depth": depth},
-            workload={"temperature": temperature},
-            profile={"vocabulary": VOCABULARY},
-        )
-    )
+    texts, drafters = {"temperature": temperature}, {"shape": given, "depth": depth}
+    fleet = resolve(replayed(drafters=drafters, workload=texts, profile={"vocabulary": VOCABULARY}))
     content = empty_draft(fleet, depth)
     sent = TOKEN_BYTES * (len(content.tokens) + len(content.nodes or ()))
     if content.distributions is not None:

@@ -184,18 +184,9 @@ def test_a_dead_scheduler_ends_in_a_line_with_what_came_before(tmp_path: Path, m
     pytest.importorskip("distributed")
     monkeypatch.setattr("specfleet.experiments.cluster.CONNECT_S", 2.0)
     file, path = tmp_path / "scheduler.json", {"PYTHONPATH": os.pathsep.join(sys.path)}
+    common, quietly = ("--scheduler-file", file, "--no-dashboard"), {"stdout": -3, "stderr": -3}
     programs = [
-        start(
-            "-m",
-            f"distributed.cli.dask_{role}",
-            "--scheduler-file",
-            file,
-            "--no-dashboard",
-            *more,
-            env=path,
-            stdout=-3,
-            stderr=-3,
-        )
+        start("-m", f"distributed.cli.dask_{role}", *common, *more, env=path, **quietly)
         for role, more in (("scheduler", ("--port", "0")), ("worker", ("--nthreads", "1", "--no-nanny")))
     ]
     try:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.helpers.processes import ROOT, alive, ended, eventually, start
+from tests.helpers.processes import alive, ended, eventually, start
 
 LOST = """
 import os
@@ -21,9 +21,9 @@ if __name__ == "__main__":
 """
 
 
-def said(program: str) -> tuple[int, str, str]:
+def said(program: str, *words: str) -> tuple[int, str, str]:
     """Status and outputs of a program."""
-    words = [sys.executable, "-c", program]
+    words = (sys.executable, "-c", program, *words)
     done = subprocess.run(words, check=False, capture_output=True, text=True, env={}, timeout=60)
     return done.returncode, done.stdout, done.stderr
 
@@ -115,12 +115,7 @@ run(main) if "kept" in sys.argv else main()
 """
 
 
-def faults(*arguments: str) -> int:
-    program = [sys.executable, "-c", FAULTS, *arguments]
-    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
-    return int(done.stdout)
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="page faults are counted as Linux does")
 def test_later_programs_reuse_array_memory() -> None:
-    assert faults("kept") < 100 < faults()
+    kept, freed = (int(said(FAULTS, *words)[1]) for words in (["kept"], []))
+    assert kept < 100 < freed

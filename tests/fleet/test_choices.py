@@ -57,18 +57,9 @@ def test_turns_look_at_no_queue(place: tuple[list[int], int | None], turn: int) 
     assert RoundRobin().choose(home, queues, turn) == turn % len(queues)
 
 
-works = st.lists(
-    st.builds(
-        Work,
-        st.sampled_from(["prefill", "verify", "decode"]),
-        st.integers(0, 5),
-        st.integers(0, 2),
-        st.sampled_from([0.0, 0.5, 1.0]),
-        due_s=st.sampled_from([0.0, 0.5, 1.0]),
-    ),
-    min_size=1,
-    max_size=5,
-)
+kinds, times_s = st.sampled_from(["prefill", "verify", "decode"]), st.sampled_from([0.0, 0.5, 1.0])
+work = st.builds(Work, kinds, st.integers(0, 5), st.integers(0, 2), times_s, due_s=times_s)
+works = st.lists(work, min_size=1, max_size=5)
 
 
 @given(works)

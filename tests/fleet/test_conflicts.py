@@ -139,10 +139,7 @@ FEW = {"rows": [1], "draft_s": [[0.0, 1.0]], "verify_s": [[1.0, 1.0]]}
             {"verifiers": {"allocate": {"policy": "goodput", "most": 2, "costs": FEW}}},
             "goodput: tables of costs have times of 0 to most = 2 tokens",
         ),
-        (
-            {"drafters": BESIDE | {"shape": {"kind": "tree"}}, "verifiers": ADAPTIVE},
-            "'adaptive' chooses tokens",
-        ),
+        ({"drafters": BESIDE | {"shape": {"kind": "tree"}}, "verifiers": ADAPTIVE}, "'adaptive' chooses tokens"),
         ({"drafters": BESIDE, "verifiers": REALIGN | ADAPTIVE}, "'adaptive' cuts each row by itself"),
         ({"verifiers": ADAPTIVE}, "by = 'entropy' needs drafters.place = 'target'"),
         ({"drafters": BLOCK | {"shape": {"kind": "tree"}}}, "drafts chains in one pass; leave drafters.shape out"),

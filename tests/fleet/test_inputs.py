@@ -176,11 +176,7 @@ def test_byte_order_marks_and_crlf_are_accepted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "none", "a\0b", "x" * 5000])
 def test_what_is_no_file_is_one_line(name: str, tmp_path: Path) -> None:
-    for read in (
-        read_text,
-        read_json,
-        lambda path: read_table(path, pa.schema([])),
-    ):
+    for read in (read_text, read_json, lambda path: read_table(path, pa.schema([]))):
         with pytest.raises(InputError) as refusal:
             read(tmp_path / name)
         assert len(str(refusal.value)) < 1000

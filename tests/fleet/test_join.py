@@ -49,13 +49,8 @@ def node(run: Run, *stations: str, ahead_s: float = 0.0, drift: float = 0.0) -> 
 
 def apart(run: Run, drift: float = 0.0) -> Joined:
     """Take a run apart and join it again."""
-    return join_runs(
-        [
-            ("drafter.parquet", node(run, "drafter")),
-            ("one.parquet", node(run, "verifier.1", ahead_s=37.5, drift=drift)),
-            ("two.parquet", node(run, "verifier.2", ahead_s=-0.25)),
-        ]
-    )
+    one, two = node(run, "verifier.1", ahead_s=37.5, drift=drift), node(run, "verifier.2", ahead_s=-0.25)
+    return join_runs([("drafter.parquet", node(run, "drafter")), ("one.parquet", one), ("two.parquet", two)])
 
 
 def test_clocks_come_together() -> None:

@@ -59,20 +59,15 @@ def test_times_between_numbers_of_rows_are_linear() -> None:
 def test_goodput_is_level_with_the_best_depth_at_each_load(in_flight: int) -> None:
     """It knows neither the acceptance nor the load beforehand."""
     profile = estimate("llama-3.1-8b@h100", "eagle3-llama-3.1-8b@h100", engine="vllm")
-    base = make_scenario(
-        {
-            "profile": profile,
-            "drafters": {"kind": "eagle", "place": "target"},
-            "verifiers": {"max_num_batched_tokens": 8192},
-            "acceptance": {"model": "geometric", "beta": 0.6},
-            "workload": {
-                "requests": max(2 * in_flight, 20),
-                "streams": in_flight,
-                "prompt_tokens": 500,
-                "new_tokens": {"low": 60, "high": 120},
-            },
-        }
-    )
+    load = {"requests": max(2 * in_flight, 20), "streams": in_flight}
+    tables = {
+        "profile": profile,
+        "drafters": {"kind": "eagle", "place": "target"},
+        "verifiers": {"max_num_batched_tokens": 8192},
+        "acceptance": {"model": "geometric", "beta": 0.6},
+        "workload": load | {"prompt_tokens": 500, "new_tokens": {"low": 60, "high": 120}},
+    }
+    base = make_scenario(tables)
 
     def tokens_per_s(**allocate: object) -> float:
         verifiers = msgspec.structs.replace(base.verifiers, allocate=msgspec.convert(allocate, ByBatch | Goodput))

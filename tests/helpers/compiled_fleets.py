@@ -48,35 +48,26 @@ def fitting(side: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in side.items() if key != "kv_block_size"} | blocks | {"tiers": tiers}
 
 
+PARTS = dict.fromkeys(("per_token_s", "per_context_token_s", "per_token_context_s"), small) | {"spread": spreads}
 steps = st.fixed_dictionaries(
-    {"base_s": seconds},
-    optional={
-        "per_token_s": small,
-        "per_context_token_s": small,
-        "per_token_context_s": small,
-        "spread": spreads,
-        "roofline": st.just(ROOFLINE) | st.just(ROOFLINE | {"in_turn": True}),
-    },
+    {"base_s": seconds}, optional=PARTS | {"roofline": st.sampled_from([ROOFLINE, ROOFLINE | {"in_turn": True}])}
 )
 links = st.fixed_dictionaries(
     {"latency_s": seconds}, optional={"bandwidth_bytes_per_s": st.floats(10, 1e6), "spread": spreads}
 )
 idle = st.fixed_dictionaries({"gaps_s": st.just([0.0, 0.5, 2.0]), "slowdowns": st.just([1.0, 1.0, 1.7])})
 delays = st.fixed_dictionaries({"mean_s": small | seconds}, optional={"spread": spreads})
+powers = st.just({"idle_w": 10.0, "draft_w": 110.0, "verify_w": 210.0})
 overheads = st.fixed_dictionaries({}, optional={"queued": delays, "woken": delays, "after": delays})
 profiles = st.fixed_dictionaries(
     {"name": st.just("p"), "draft": steps, "verify": steps},
-    optional={
-        "draft_prefill": steps,
-        "verify_prefill": steps,
-        "decode": steps,
+    optional=dict.fromkeys(("draft_prefill", "verify_prefill", "decode"), steps)
+    | {
         "link": links,
-        "overhead": st.builds(
-            lambda drafter, target: {"own": {"drafter": drafter, "target": target}}, overheads, overheads
-        ),
+        "overhead": st.fixed_dictionaries({"own": st.fixed_dictionaries({"drafter": overheads, "target": overheads})}),
         "catch_up_s": small,
         "idle": idle,
-        "power": st.just({"idle_w": 10.0, "draft_w": 110.0, "verify_w": 210.0}),
+        "power": powers,
         "vocabulary": st.just(1000),
         "hidden": st.just(64),
         "positions": st.integers(90, 120),
@@ -136,26 +127,17 @@ def plain_stars(draw: st.DrawFn) -> Scenario:
 
 WINDOWS = [ATTENTION, ATTENTION | {"window": 6}]
 LONG_PASSES = ROOFLINE | {"pass_s": [0.02, 0.03, 0.2], "attention": WINDOWS, "sharpness": 2.0}
+BY_ROWS = ("per_row_s", "per_row_token_s", "per_row_context_s", "several_s", "several_per_token_s")
+rooflines = st.sampled_from([ROOFLINE, LONG_PASSES, LONG_PASSES | {"in_turn": True}])
 serving_steps = st.fixed_dictionaries(
-    {"base_s": seconds},
-    optional=dict.fromkeys(
-        (
-            "per_token_s", "per_context_token_s", "per_token_context_s", "per_row_s", "per_row_token_s",
-            "per_row_context_s", "several_s", "several_per_token_s",
-        ),
-        small,
-    )
-    | {
-        "spread": spreads,
-        "roofline": st.sampled_from([ROOFLINE, LONG_PASSES, LONG_PASSES | {"in_turn": True}]),
-    },
-)  # fmt: skip
+    {"base_s": seconds}, optional=PARTS | dict.fromkeys(BY_ROWS, small) | {"roofline": rooflines}
+)
 serving_profiles = st.fixed_dictionaries(
     {"name": st.just("p"), "link": st.just({})}
     | dict.fromkeys(("draft", "verify", "draft_prefill", "verify_prefill", "decode"), serving_steps),
     optional={
         "overhead": st.builds(lambda target: {"own": {"target": target}}, overheads),
-        "power": st.just({"idle_w": 10.0, "draft_w": 110.0, "verify_w": 210.0}),
+        "power": powers,
         "positions": st.integers(100, 104),
     },
 )
@@ -177,6 +159,13 @@ loads = st.fixed_dictionaries({"streams": st.integers(1, 12)}) | st.builds(
 
 
 @st.composite
+def loaded(draw: st.DrawFn, texts: st.SearchStrategy[Any]) -> dict[str, Any]:
+    """A workload of such texts under one of the loads."""
+    sizes = {"requests": draw(st.integers(1, 30)), "prompt_tokens": draw(texts), "new_tokens": draw(texts)}
+    return sizes | draw(loads)
+
+
+@st.composite
 def serving_fleets(draw: st.DrawFn) -> Scenario:
     """Any fleet of targets without drafters elsewhere that the loop supports."""
     kind, texts = draw(st.sampled_from(["", "model", "eagle", "block", "lookup"])), st.integers(1, 35) | between
@@ -184,8 +173,7 @@ def serving_fleets(draw: st.DrawFn) -> Scenario:
         "name": "serving", "seed": draw(st.integers(0, 5)), "profile": draw(serving_profiles),
         "acceptance": draw(acceptance), "verifiers": draw(serving_targets),
         "drafters": {"count": 0},
-        "workload": {"requests": draw(st.integers(1, 30)), "prompt_tokens": draw(texts), "new_tokens": draw(texts)}
-        | draw(loads),
+        "workload": draw(loaded(texts)),
     }  # fmt: skip
     if kind:
         tables["drafters"] = {"place": "target", "kind": kind, "depth": draw(st.integers(1, 8))}
@@ -222,8 +210,7 @@ def fleets_with_drafters(draw: st.DrawFn) -> Scenario:
     tables = {
         "name": "elsewhere", "seed": draw(st.integers(0, 5)), "profile": draw(two_sided_profiles),
         "acceptance": draw(acceptance), "drafters": draw(grouped_drafters), "verifiers": draw(asking_targets),
-        "workload": {"requests": draw(st.integers(1, 30)), "prompt_tokens": draw(texts), "new_tokens": draw(texts)}
-        | draw(loads),
+        "workload": draw(loaded(texts)),
     }  # fmt: skip
     if draw(st.booleans()):
         tables["link"] = draw(links)
@@ -262,11 +249,9 @@ def traces(draw: st.DrawFn) -> dict[str, Any]:
     rows, time_ms = [], 0
     for _ in range(draw(st.integers(1, 25))):
         ids, time_ms = draw(HASHES), time_ms + draw(st.sampled_from([0, 1, 700]))
-        tokens = {
-            "input_length": ID_TOKENS * len(ids) - draw(st.integers(0, 9)),
-            "output_length": draw(st.integers(1, 35)),
-        }
-        rows.append(json.dumps({"timestamp": time_ms, **tokens, "hash_ids": ids}))
+        prompt, answer = ID_TOKENS * len(ids) - draw(st.integers(0, 9)), draw(st.integers(1, 35))
+        row = {"timestamp": time_ms, "input_length": prompt, "output_length": answer, "hash_ids": ids}
+        rows.append(json.dumps(row))
     text = "\n".join(rows)
     file = Path(folder().name) / f"{sha256(text.encode()).hexdigest()}.jsonl"
     file.write_text(text)
@@ -278,12 +263,8 @@ def sharing_fleets(draw: st.DrawFn) -> Scenario:
     """Any fleet of targets whose texts share beginnings, with a cache or without, perhaps a small one."""
     kind, cached = draw(st.sampled_from(["", "model", "eagle", "lookup", "elsewhere"])), draw(st.booleans())
     texts, size = st.integers(1, 35) | between, draw(st.sampled_from([1, 4, 7, 28]))
-    drawn = {"requests": draw(st.integers(1, 30)), "prompt_tokens": draw(texts), "new_tokens": draw(texts)} | draw(
-        loads
-    )
-    parts = st.fixed_dictionaries({}, optional={"shared": BEGINNINGS, "conversations": TALKS}).map(
-        lambda made: drawn | made
-    )
+    drawn = draw(loaded(texts))
+    parts = st.fixed_dictionaries({}, optional={"shared": BEGINNINGS, "conversations": TALKS}).map(drawn.__or__)
     tables = {
         "name": "sharing", "seed": draw(st.integers(0, 5)), "acceptance": draw(acceptance),
         "profile": draw(two_sided_profiles if kind == "elsewhere" else serving_profiles),

@@ -148,14 +148,8 @@ class Reference:
 
     def __init__(self, layout: Layout, tensors: Tensors, target: torch.nn.Module) -> None:
         self.layout = layout
-        self.w = tensors | {
-            name: weight.detach()
-            for name, weight in (
-                ("embed_tokens.weight", target.get_input_embeddings().weight),
-                ("lm_head.weight", target.get_output_embeddings().weight),
-            )
-            if name not in tensors
-        }
+        lent = {"embed_tokens": target.get_input_embeddings(), "lm_head": target.get_output_embeddings()}
+        self.w = {f"{name}.weight": layer.weight.detach() for name, layer in lent.items()} | tensors
         self.target = target
 
     def logits(self, committed: list[int], drafted: list[int]) -> torch.Tensor:

@@ -81,18 +81,8 @@ def served_in(run: Run) -> list[Served]:
         join, done = of[of.event == "join"].iloc[0], of[of.event == "done"]
         ends_s = done[done.kind.isin(["prefill", "verify", "decode"])].time_s.tolist()
         session = [(depth, int(accepted)) for accepted in done[done.kind.isin(["verify", "decode"])].accepted]
-        requests.append(
-            Served(
-                float(join.time_s),
-                ends_s[0],
-                ends_s[-1],
-                int(join.tokens),
-                int(join.goal) - int(join.tokens),
-                session,
-                ends_s,
-                float(done.duration_s.iloc[0]),
-            )
-        )
+        times_s, lengths = (float(join.time_s), ends_s[0], ends_s[-1]), (int(join.tokens), int(join.goal - join.tokens))
+        requests.append(Served(*times_s, *lengths, session, ends_s, float(done.duration_s.iloc[0])))
     return sorted(requests)
 
 

@@ -15,6 +15,8 @@ VOCABULARY = 40
 HEAD3 = Layout(heads=2, kv_heads=1, size=16, mlp=64, drafted=30, ids="inputs", taps=(0, 1, 2))
 SHARPNESS = 30.0  # of all logits: untrained ones are flat, and rules that test the entropy would always stop
 KIN_NOISE = 0.15  # of the kin's weights, in standard deviations of the target's
+BESIDE: dict[str, object] = {"place": "target", "depth": 5}
+REST = {"kind": "lookup", "least": 2, "drafter": "rest"}
 DRAFTERS: dict[str, dict[str, object]] = {
     "tree": {"shape": {"kind": "tree", "branching": [3, 1]}},
     "dynamic tree": {"shape": {"kind": "dynamic", "width": 3, "most": 7}},
@@ -25,20 +27,8 @@ DRAFTERS: dict[str, dict[str, object]] = {
     "block": {"kind": "block", "model": "kin"},
     "prompt lookup": {"kind": "lookup"},
     "suffix decoding": {"kind": "suffix"},
-    "suffix, then EAGLE": {
-        "kind": "eagle",
-        "model": "head",
-        "place": "target",
-        "depth": 5,
-        "first": {"kind": "suffix", "least": 2},
-    },
-    "lookup, then block": {
-        "kind": "block",
-        "model": "kin",
-        "place": "target",
-        "depth": 5,
-        "first": {"kind": "lookup", "least": 2, "drafter": "rest"},
-    },
+    "suffix, then EAGLE": BESIDE | {"kind": "eagle", "model": "head", "first": {"kind": "suffix", "least": 2}},
+    "lookup, then block": BESIDE | {"kind": "block", "model": "kin", "first": REST},
 }
 
 

@@ -9,6 +9,13 @@ from specfleet.experiments.plan.goals import parse_slo
 from specfleet.experiments.plan.texts import read_budget
 from specfleet.fleet.scenario.scenario import Scenario, Workload
 
+SMALL = {"workload.new_tokens": 48, "workload.prompt_tokens": 64}
+FEW = ["verifiers.count=1:4", "drafters.depth=2,4,6"]
+TARGET, HEAD = "llama-3.1-8b@h100", "eagle3-llama-3.1-8b"
+PAIR: dict[str, Any] = {
+    "target": "llama-3.1-8b@h100", "draft": "llama-3.2-1b@l4", "link": "2ms", "acceptance": 0.8,
+    "cost": "h100=3,l4=0.4", "jobs": 1,
+}  # fmt: skip
 LENGTHS = Workload(prompt_tokens=800, new_tokens=about(250))
 
 

@@ -10,6 +10,9 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 
 from specfleet.engine.decoding.graphs import Work
 
+Operation = Callable[..., object]
+Given, Named = tuple[object, ...], dict[str, object] | None  # arguments
+
 
 class Recorder:
     """Repeats work with the result of `repeating`, and counts both."""
@@ -58,15 +61,9 @@ class Tape(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls: list[tuple[Callable[..., object], tuple[object, ...], dict[str, object], object]] = []
+        self.calls: list[tuple[Operation, Given, dict[str, object], object]] = []
 
-    def __torch_dispatch__(
-        self,
-        func: Callable[..., object],
-        types: object,
-        args: tuple[object, ...] = (),
-        kwargs: dict[str, object] | None = None,
-    ) -> object:
+    def __torch_dispatch__(self, func: Operation, types: object, args: Given = (), kwargs: Named = None) -> object:
         assert func is not torch.ops.aten._local_scalar_dense.default, "the host reads a number"
         result = func(*args, **(kwargs or {}))
         self.calls.append((func, args, kwargs or {}, result))
@@ -76,13 +73,7 @@ class Tape(TorchDispatchMode):
 class NoReading(TorchFunctionMode):
     """Refuses to bring tensors to the host: a device that captures cannot."""
 
-    def __torch_function__(
-        self,
-        func: Callable[..., object],
-        types: object,
-        args: tuple[object, ...] = (),
-        kwargs: dict[str, object] | None = None,
-    ) -> object:
+    def __torch_function__(self, func: Operation, types: object, args: Given = (), kwargs: Named = None) -> object:
         assert func not in (torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.item), f"the host reads by {func}"
         return func(*args, **(kwargs or {}))
 
@@ -95,9 +86,7 @@ class Reads(TorchDispatchMode):
         self.made: set[int] = set()
         self.found: dict[int, StorageWeakRef] = {}
 
-    def __torch_dispatch__(
-        self, func: Callable[..., object], types: object, args: tuple[object, ...] = (), kwargs: object = None
-    ) -> object:
+    def __torch_dispatch__(self, func: Operation, types: object, args: Given = (), kwargs: Named = None) -> object:
         for tensor in tensors_in((args, kwargs)):
             storage = tensor.untyped_storage()
             if storage._cdata not in self.made:

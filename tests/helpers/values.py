@@ -1,5 +1,6 @@
 """Other valid values for a key, made from its type, for generic tests."""
 
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -65,12 +66,8 @@ def _tables(kind: inspect.StructType) -> Iterator[dict[str, Any]]:
 
 
 def _within(kind: inspect.IntType | inspect.FloatType, number: float) -> bool:
-    return (
-        (kind.ge is None or number >= kind.ge)
-        and (kind.gt is None or number > kind.gt)
-        and (kind.le is None or number <= kind.le)
-        and (kind.lt is None or number < kind.lt)
-    )
+    bounds = ((operator.ge, kind.ge), (operator.gt, kind.gt), (operator.le, kind.le), (operator.lt, kind.lt))
+    return all(bound is None or holds(number, bound) for holds, bound in bounds)
 
 
 def keys_below(table: Any, path: str = "") -> Iterator[tuple[str, inspect.Type]]:

@@ -57,18 +57,13 @@ def engine(**tables: Any) -> Callable[[Path], None]:
             {"question_id": 3, "turns": [" ".join(reversed(WORDS)), "w1"]},
         ]
         (folder / "prompts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        load = {"requests": 4, "streams": 4, "prompts": "prompts.jsonl", "prompt_tokens": 12, "new_tokens": 10}
         content: dict[str, Any] = {
             "name": "engine",
             "precision": "float64",
             "drafters": {"model": "drafter", "depth": 3, "place": "target"},
             "verifiers": {"model": "target", "max_num_seqs": 2},
-            "workload": {
-                "requests": 4,
-                "streams": 4,
-                "prompts": "prompts.jsonl",
-                "prompt_tokens": 12,
-                "new_tokens": 10,
-            },
+            "workload": load,
         }
         (folder / "scenario.toml").write_text(toml_of(content | tables))
 

@@ -13,19 +13,9 @@ RANGES = (
     "1e9:1e10", "9" * 30 + ":" + "9" * 31,
 )  # fmt: skip
 KEYS = (
-    "",
-    ".",
-    "a..b",
-    "drafters",
-    "drafters.depth.x",
-    "seed.x",
-    "profile",
-    "workload.",
-    "é",
-    " seed",
-    "devices.gpu.sharing",
-    "x=y",
-)
+    "", ".", "a..b", "drafters", "drafters.depth.x", "seed.x", "profile", "workload.", "é", " seed",
+    "devices.gpu.sharing", "x=y",
+)  # fmt: skip
 
 
 def typed(command: tuple[str, ...], rng: random.Random) -> tuple[str, ...]:

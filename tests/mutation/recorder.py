@@ -40,12 +40,10 @@ class Recorder:
         """Write the record."""
         self.coverage.stop()
         data = self.coverage.get_data()
-        lines = {
-            os.path.relpath(path): {
-                line: sorted(filter(None, tests)) for line, tests in data.contexts_by_lineno(path).items()
-            }
-            for path in data.measured_files()
-        }
+        lines = {}
+        for path in data.measured_files():
+            tests_of = data.contexts_by_lineno(path)
+            lines[os.path.relpath(path)] = {line: sorted(filter(None, tests)) for line, tests in tests_of.items()}
         record = {"seconds": self.seconds, "failed": sorted(self.failed), "lines": lines}
         Path(os.environ[RECORD]).write_text(json.dumps(record), encoding="utf-8")
 

@@ -11,7 +11,7 @@ from specfleet.fleet.records.replay import replay
 from specfleet.fleet.records.run import Run
 from specfleet.fleet.scenario.reading import make_scenario
 from specfleet.sim.run import simulate
-from tests.helpers.stars import star
+from tests.helpers.stars import TABLES, star
 
 lengths = st.integers(1, 60)
 ranges = st.tuples(lengths, lengths).map(lambda two: {"low": min(two), "high": max(two)})
@@ -50,17 +50,9 @@ def test_streams_stay_within_their_room(drawn: tuple[dict[str, Any], dict[str, s
     with TemporaryDirectory() as folder:
         for name, content in files.items():
             (Path(folder) / name).write_text(content)
-        run = simulate(
-            make_scenario(
-                {
-                    "profile": {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}},
-                    "acceptance": {"model": "geometric", "beta": 0.8},
-                    "verifiers": {"count": N},
-                    "workload": workload,
-                },
-                base=Path(folder),
-            )
-        )
+        stated = {key: TABLES[key] for key in ("profile", "acceptance")}
+        tables = stated | {"verifiers": {"count": N}, "workload": workload}
+        run = simulate(make_scenario(tables, base=Path(folder)))
     assert places_of(run) <= run.header.fleet.room.longest_row
     assert replay(run) == []
 
@@ -73,15 +65,11 @@ speeds = st.floats(0.001, 2.0)
 def test_drafting_ahead_stays_within_its_room(
     draft_s: float, verify_s: float, latency_s: float, beta: float, least: int, busy: bool, N: int
 ) -> None:
+    profile = {"draft": {"per_token_s": draft_s}, "verify": {"base_s": verify_s}}
+    drafters = {"overlap": {"policy": "ahead", "least": least, "busy": busy}}
+    load = {"verifiers": {"count": N}, "workload": {"requests": 2 * N}}
     run = simulate(
-        star(
-            acceptance={"beta": beta},
-            profile={"draft": {"per_token_s": draft_s}, "verify": {"base_s": verify_s}},
-            link={"latency_s": latency_s},
-            drafters={"overlap": {"policy": "ahead", "least": least, "busy": busy}},
-            verifiers={"count": N},
-            workload={"requests": 2 * N},
-        )
+        star(profile=profile, drafters=drafters, acceptance={"beta": beta}, link={"latency_s": latency_s}, **load)
     )
     assert places_of(run) <= run.header.fleet.room.longest_row == 60
     assert replay(run) == []

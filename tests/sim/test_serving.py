@@ -173,15 +173,9 @@ LAWS = {"name": "p", "link": {"latency_s": 0.05}, "verify": STEP | {"per_row_s":
 )
 
 
-FAULTS = st.lists(
-    st.fixed_dictionaries(
-        {
-            "what": st.sampled_from(["kill", "stall"]), "node": st.sampled_from(["verifier.1", "drafter"]),
-            "at_s": st.floats(0.1, 6.0), "for_s": st.floats(0.1, 4.0),
-        }
-    ),
-    max_size=3,
-)  # fmt: skip
+hit = {"what": st.sampled_from(["kill", "stall"]), "node": st.sampled_from(["verifier.1", "drafter"])}
+when = {"at_s": st.floats(0.1, 6.0), "for_s": st.floats(0.1, 4.0)}
+FAULTS = st.lists(st.fixed_dictionaries(hit | when), max_size=3)
 
 
 @settings(max_examples=80, suppress_health_check=list(HealthCheck))

@@ -49,36 +49,25 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: specfleet.simulate(Scenario(profile="rtx-4090", acceptance=3)),  # type: ignore[arg-type]
         "acceptance = 3",
     ),
-    "an unknown world": (
-        lambda: specfleet.sweep("star", {"seed": [1]}, world="Sim"),  # type: ignore[arg-type]
-        "world = 'Sim' is not known; allowed: sim, engine",
-    ),
-    "no seeds": (lambda: specfleet.sweep("star", {"seed": [1]}, seeds=0), "seeds = 0: needs a whole number"),
-    "half a seed": (
-        lambda: specfleet.sweep("star", {"seed": [1]}, seeds=1.5),  # type: ignore[arg-type]
-        "seeds = 1.5: needs a whole number from 1",
-    ),
+    "an unknown world": (lambda: swept({"seed": [1]}, world="Sim"), "world = 'Sim' is not known; allowed: sim, engine"),
+    "no seeds": (lambda: swept({"seed": [1]}, seeds=0), "seeds = 0: needs a whole number"),
+    "half a seed": (lambda: swept({"seed": [1]}, seeds=1.5), "seeds = 1.5: needs a whole number from 1"),
     "no files to join": (lambda: specfleet.join([]), "no file is named"),
-    "one value to vary": (
-        lambda: specfleet.sweep("star", {"verifiers.count": 4}),  # type: ignore[dict-item]
-        "vary: verifiers.count = 4: needs a list of values",
-    ),
-    "a name to vary": (
-        lambda: specfleet.sweep("star", {"drafters.order": "fifo"}),
-        "vary: drafters.order = 'fifo': needs a list of values",
-    ),
+    "one value to vary": (lambda: swept({"verifiers.count": 4}), "vary: verifiers.count = 4: needs a list of values"),
+    "a name to vary": (lambda: swept({"drafters.order": "fifo"}), "vary: drafters.order = 'fifo': needs a list of"),
     "a monstrous tree": (
         lambda: specfleet.show("star", {"drafters.shape": {"kind": "tree", "branching": [4]}, "drafters.depth": 8}),
         "drafters.shape: a tree with",
     ),
-    "a value that holds itself": (
-        lambda: specfleet.simulate("star", {"workload": endless()}),
-        "no value of a scenario",
-    ),
+    "a value that holds itself": (lambda: specfleet.simulate("star", {"workload": endless()}), "no value of a"),
     "a change without a value": (lambda: specfleet.simulate("star", ["verifiers.count"]), "write KEY=VALUE"),
     "an empty key": (lambda: specfleet.simulate("star", {"": 1}), "key ''"),
     "a key with an empty part": (lambda: specfleet.simulate("star", {"drafters.": 3}), "key 'drafters.'"),
 }
+
+
+def swept(vary: Any, **options: Any) -> None:
+    specfleet.sweep("star", vary, **options)
 
 
 def endless() -> dict[str, Any]:

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 import transformers
 from torch.nn import functional
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specfleet.engine.demo_pair.corpus import FOLDER
 from specfleet.fleet.files import write_file
@@ -53,8 +53,9 @@ def texts(split: Split) -> Iterator[str]:
                 yield text
 
 
-def token_stream(tokenizer: PreTrainedTokenizerFast, split: Split) -> np.ndarray:
+def token_stream(split: Split) -> np.ndarray:
     """Return a group's text as one array of token ids (tokens,), files joined by the end-of-text token."""
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(FOLDER / "target", local_files_only=True)
     encode = tokenizer.backend_tokenizer.encode
     pieces = [np.array([tokenizer.eos_token_id, *encode(text).ids], dtype=np.int64) for text in texts(split)]
     return np.concatenate(pieces)
@@ -200,6 +201,11 @@ def evaluate(target: LlamaForCausalLM, drafter: LlamaForCausalLM, stream: np.nda
     return {name: round(float(figure), 4) for name, figure in zip(names, figures, strict=True)}
 
 
+def load(role: str) -> LlamaForCausalLM:
+    """Load a model of the demo pair in float32."""
+    return AutoModelForCausalLM.from_pretrained(FOLDER / role, dtype=torch.float32, local_files_only=True)
+
+
 def save(model: LlamaForCausalLM, folder: Path) -> str:
     """Write a Hugging Face folder with weights in half precision and the tokenizer; return the weights' checksum."""
     with tempfile.TemporaryDirectory() as draft:
@@ -243,8 +249,7 @@ def main() -> None:
     """Train everything and write it to the output folder."""
     options = options_of(__doc__, FOLDER, minutes_target=28.0, minutes_drafter=14.0, threads=2)
     record, seed = record_of(options, vocabulary=VOCABULARY), options.seed
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(FOLDER / "target", local_files_only=True)
-    stream, held_out = token_stream(tokenizer, "train"), token_stream(tokenizer, "held-out")
+    stream, held_out = token_stream("train"), token_stream("held-out")
     record["training_tokens_available"] = len(stream)
 
     target, drafter = llama(TARGET), llama(DRAFTER)

@@ -15,12 +15,12 @@ from itertools import count, islice
 import numpy as np
 import torch
 from torch.nn import functional
-from transformers import AutoModelForCausalLM, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging
 
 from specfleet.engine.demo_pair.corpus import FOLDER
 from specfleet.fleet.files import write_file
-from tools.demo_pair.train import Texts, continued, options_of, own_texts, record_of, save, token_stream, train
+from tools.demo_pair.train import Texts, continued, load, options_of, own_texts, record_of, save, token_stream, train
 
 BLOCK = 8  # tokens of a block in training
 KEPT = 0.75  # of the blocks of a depth, as many as are a token longer: PARD's conditional drop
@@ -131,11 +131,6 @@ def _ratio(chain: list[np.ndarray], block: list[np.ndarray], bonus: int) -> list
     return np.round([ratio, *np.quantile(ratios, (0.025, 0.975))], 3).tolist()
 
 
-def load(role: str) -> LlamaForCausalLM:
-    """Load a model of the demo pair in float32."""
-    return AutoModelForCausalLM.from_pretrained(FOLDER / role, dtype=torch.float32, local_files_only=True)
-
-
 def main() -> None:
     """Train the block drafter, write it to the output folder and score it on the selection prompts; or evaluate it."""
     options = options_of(__doc__, FOLDER / "block", steps=1500, batches=16, threads=1, lr=0.02, evaluate=0, seed=5)
@@ -148,7 +143,7 @@ def main() -> None:
     record, drafter = record_of(options, block=BLOCK, kept=KEPT, rows=ROWS, new=NEW), load("drafter")
     tokenizer = PreTrainedTokenizerFast.from_pretrained(FOLDER / "target", local_files_only=True)
     drafter.config.pard_token = tokenizer.convert_tokens_to_ids(MASK)
-    made = own_texts(target, token_stream(tokenizer, "train"), 128, PROMPT + NEW, options.seed + 2, options.seed)
+    made = own_texts(target, token_stream("train"), 128, PROMPT + NEW, options.seed + 2, options.seed)
     tokens, logits = (torch.cat(parts) for parts in zip(*islice(made, options.batches), strict=True))
     rng, halves = np.random.default_rng(options.seed), np.arange(ROWS) % 2  # a half of a step's texts is greedy
     rows = (torch.from_numpy(2 * rng.integers(len(tokens) // 2, size=ROWS) + halves) for _ in count())

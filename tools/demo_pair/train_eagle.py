@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from safetensors.torch import save
 from torch.nn import functional
-from transformers import AutoModelForCausalLM, DynamicCache, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 from transformers.cache_utils import Cache
 from transformers.masking_utils import create_causal_mask
 from transformers.utils import logging
@@ -27,6 +27,7 @@ from tools.demo_pair.train import (
     checksum,
     held_out_windows,
     likeness,
+    load,
     mixed,
     options_of,
     own_text,
@@ -156,11 +157,8 @@ def main() -> None:
     options = options_of(__doc__, FOLDER / "eagle", minutes=7.0, threads=1, lr=0.05)
     logging.disable_progress_bar()
     record = record_of(options, steps=STEPS, feature_weight=FEATURE_WEIGHT, embedding_scale=EMBEDDING_SCALE)
-    folder = FOLDER / "target"
-    target = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
-    target.eval().requires_grad_(requires_grad=False)
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
-    stream, held_out = token_stream(tokenizer, "train"), token_stream(tokenizer, "held-out")
+    target = load("target").eval().requires_grad_(requires_grad=False)
+    stream, held_out = token_stream("train"), token_stream("held-out")
     own = own_text(target, stream, OWN_TEXT_SHARE * options.minutes, options.seed)
     record["own_text_tokens"] = int(own.size)
     head, text = new_head(target), mixed(stream, own, options.seed + 1)

@@ -16,13 +16,13 @@ from specfleet.experiments.plan.deployments import Deployment, Load
 from specfleet.experiments.plan.depths import Depths, falling, schedule_lines
 from specfleet.experiments.plan.goals import parse_slo
 from specfleet.experiments.plan.ranges import ANY, RUNS, WIDEST, Errors, Ranges, accepting, errors_of, lower, slowest
-from specfleet.experiments.plan.trials import Interval
+from specfleet.experiments.plan.trials import Interval, Sample
 from specfleet.fleet.acceptance.models import Geometric, PerPosition, survival
 from specfleet.fleet.scenario.reading import scenario_of
+from specfleet.fleet.shown import with_ends
 from specfleet.fleet.times.profile import Server
-from tests.helpers.plans import candidates
+from tests.helpers.plans import HEAD, TARGET, candidates
 
-TARGET, HEAD = "llama-3.1-8b@h100", "eagle3-llama-3.1-8b"
 BY_LOAD = [(1.0, 5), (8.0, 5), (32.0, 3), (128.0, 0)]
 
 
@@ -55,7 +55,7 @@ def test_schedules_keep_a_depth_that_loses_little() -> None:
     assert {depth for _, depth in falling(by_load)} == {2}
     assert by_load[1].beside(3) == by_load[1].text
     assert by_load[1].beside(2) == "2 planned; 3 fastest"
-    now = Depths(Load(each=8), 8.0, {2: 1.0, 3: 1.005}, present=3)
+    now = Depths(Load(each=8), 8.0, {2: 1.0, 3: 1.015}, present=3)
     assert [now.beside(depth) for depth in (3, 2)] == ["2 and 3 level; now 3: no change needed", "2 and 3 level"]
 
 
@@ -69,6 +69,14 @@ def test_a_goal_is_met_where_its_whole_range_is() -> None:
         "met, 10 ms (9 .. 12)", "at its edge, 10 ms (9 .. 12)", "missed, 10 ms (9 .. 12)", "at its edge, 200 ms",
         "met, 200 ms",
     ]  # fmt: skip
+
+
+def test_a_range_without_width_is_its_value_alone() -> None:
+    of_one, of_two = Sample(({"ttft_s": 0.03339},)), Sample(({"load": 0.99}, {"load": 0.8}))
+    assert ranged("TTFT", of_one.interval("ttft_s"), "ms", 1e3) == "TTFT 33.39 ms"
+    assert with_ends([of_one.interval("ttft_s")])[0]["low"] is None
+    assert ranged("load", of_two.interval("load"), "") == "load 0.895 (0 .. 1)"
+    assert ranged("", Interval(1687, 1460, 12345), "tokens/s") == "1687 tokens/s (1460 .. 12300)"
 
 
 def test_a_range_above_its_value_says_so() -> None:
