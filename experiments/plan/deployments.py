@@ -249,10 +249,7 @@ def _of_candidate(question: Question, candidate: Candidate) -> Iterator[Estimate
 
 
 def _within_memory(candidate: Candidate) -> tuple[Candidate, str]:
-    """Return a candidate with a stated KV cache that fits beside its drafter, all memory used; a note if it shrinks.
-
-    Raises InputError for a cache that the devices do not hold without a drafter.
-    """
+    """Return a candidate with a stated KV cache that fits beside its drafter, a note if it shrinks; or InputError."""
     profile, limits = candidate.base.profile, candidate.base.verifiers
     kv = profile.kv if isinstance(profile, HardwareProfile) else None
     if kv is None or not limits.kv_tokens:
@@ -314,14 +311,11 @@ def ramp_requests(load: Load, talks: Conversations | None) -> int:
 
 
 def mean_request_s(curve: LoadCurve, load: Load, replicas: int) -> float:
-    """Return the mean time of a request at that many targets under a load; infinite if they do not carry it.
-
-    A load within MARGIN of capacity is not carried: no simulation is long enough to show that it is.
-    """
+    """Return the mean time of a request at that many targets under a load; infinite within MARGIN of capacity."""
     if not load.per_s:
         return curve.request_with(load.at_once(replicas) / replicas)
     per_s = load.per_s / replicas
-    return curve.request_at(per_s) if per_s <= (1 - MARGIN) * curve.capacity_per_s else math.inf
+    return curve.request_at(per_s) if per_s <= (1 - MARGIN) * curve.capacity_per_s else math.inf  # not to be shown
 
 
 def requests_for(in_flight: float, least: int = 0) -> int:

@@ -264,8 +264,7 @@ def _first_of_each(estimates: Sequence[Estimate], by_late: bool = True) -> list[
 def _cheapest(simulations: Simulations, family: Sequence[Estimate]) -> list[Estimate]:
     """Return the fewest targets at each place that meet the goals in a first look, and one fewer.
 
-    More targets are never slower, so that each place is bisected, as far as it costs no more than what was found. Of
-    each number of targets the fastest depth by equations counts.
+    More targets are never slower, so that each place is bisected; of each number the fastest by equations counts.
     """
     lines: dict[tuple[str, int], list[Estimate]] = defaultdict(list)
     for made in _first_of_each(sorted(family, key=BY_TIME), by_late=False):

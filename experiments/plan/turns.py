@@ -137,10 +137,7 @@ def by_link(search: Simulations) -> Turn | None:
 
 
 def _excess(search: Simulations, fleet: Deployment, other: Deployment) -> float:
-    """By which share a fleet is dearer an hour, where that counts and differs, or else slower or its tokens dearer.
-
-    One that misses a goal pays never, and one that meets them always beside one that misses.
-    """
+    """By which share a fleet is dearer an hour, if that differs, or slower, or its tokens dearer; goals go first."""
     dearer = fleet.cost_per_hour / other.cost_per_hour - 1 if search.question.aim == "hour" else 0.0
     if search.miss(fleet) > 0 or search.miss(other) > 0:
         return math.inf if search.miss(fleet) > 0 else -math.inf

@@ -94,9 +94,8 @@ def test_a_star_on_a_long_link_decodes_meanwhile() -> None:
     waiting, best = (max(row.tokens_per_s / row.targets for row in apart if (row in late) == it) for it in (0, 1))
     assert waiting < 0.97 * plain[0].tokens_per_s < best
     assert apart[0] in late
-    steps = {name: {"base_s": 0.01} for name in ("draft", "verify", "verify_prefill")}  # no plain ones
-    unknown = {"profile": {"name": "unknown"} | steps}
-    assert "late drafts" not in specfleet.plan("star", SMALL | unknown, vary=FEW, jobs=1).chosen.fleet
+    unknown = {"name": "no plain steps"} | {key: {"base_s": 0.01} for key in ("draft", "verify", "verify_prefill")}
+    assert "late drafts" not in specfleet.plan("star", SMALL | {"profile": unknown}, vary=FEW, jobs=1).chosen.fleet
     (line,) = [line for line in found.lines if line.startswith("a drafter elsewhere pays: against ")]
     at_no_distance, planned = (int(re.findall(r"(\d+)% dearer", said)[-1]) for said in (line, apart[0].standing))
     assert at_no_distance <= planned

@@ -1,7 +1,6 @@
 """One question has one answer, however it is asked, and no fleet is loaded to its capacity."""
 
 import re
-from typing import Any
 
 import pytest
 
@@ -42,17 +41,12 @@ def test_all_forms_of_a_question_choose_one_fleet(pair: tuple[str, str]) -> None
 
 @pytest.mark.parametrize("in_flight", [1, slow(16)])
 def test_all_forms_choose_one_drafter_elsewhere(in_flight: int) -> None:
-    asked = {"target": "llama-3.1-70b@4xh100", "draft": "llama-3.2-1b@l40s", "cost": "l40s=0", "acceptance": 0.7}
-    asked |= {"link": "25Gbit+50us", "in_flight": in_flight, "jobs": 1}
-    alone = {"drafters.place": "own", "workload.new_tokens": 32}
-    forms: list[dict[str, Any]] = [{}, {"devices": "4xh100,1xl40s"}, {"link": "26ms"}]
-    plans = [specfleet.plan(None, alone, **asked | form) for form in forms]
-    plans.append(specfleet.plan(None, {"workload.new_tokens": 32}, **asked))  # where another method wins
-    apart = [next(row.fleet for row in found.best() if row.drafters) for found in plans]
-    assert apart[0] == apart[1]
-    assert in_flight > 1 or apart[0] == apart[3]
-    links = {line.partition(" up to ")[2] for found in plans[:3] for line in found.lines if " elsewhere pays" in line}
-    assert len(links) == 1
+    asked = {"target": "llama-3.1-70b@4xh100", "draft": "llama-3.2-1b@l40s", "cost": "l40s=0", "acceptance": "0.7"}
+    keys = {"drafters.place": "own", "workload.new_tokens": 32}
+    forms = ("", "50us"), ("4xh100,1xl40s", "50us"), ("", "26ms")
+    plans = [specfleet.plan(None, keys, devices=on, link=at, in_flight=in_flight, jobs=1, **asked) for on, at in forms]
+    assert plans[0].chosen.fleet == plans[1].chosen.fleet
+    assert len({line.partition(" up to ")[2] for of in plans for line in of.lines if " elsewhere pays" in line}) == 1
 
 
 @pytest.mark.parametrize(
