@@ -156,7 +156,7 @@ class Ranges(NamedTuple):
         more = name == "throughput"
 
         def worse(values: Values) -> float:
-            return (of.value / values[name] if more else values[name] / of.value) - 1
+            return (of.value / values[name] if more else values[name] / of.value) - 1 if of.value else 0.0
 
         best, slow, poor = self.errors.steps[0], worse(self.slow), max(worse(self.poor), 0.0)
         if name.startswith("ttft"):

@@ -131,6 +131,8 @@ def test_a_range_holds_slow_steps_and_poor_drafts_or_is_not_known() -> None:
         Ranges(slow | {"overload": 1.0}, poor, Errors((0.9, 1.3), ANY, "steps")),
     ):
         assert ranges.around("tpot_s", value).high == math.inf
+    nothing = dict.fromkeys(slow, 0.0)
+    assert Ranges(nothing, nothing, Errors((0.9, 1.3), ANY, "steps")).around("tpot_s", Interval(0, 0, 0)).high == 0
 
 
 def test_counted_acceptance_is_lower_by_chance_alone() -> None:
