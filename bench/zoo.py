@@ -83,7 +83,7 @@ def study(options: argparse.Namespace) -> Report:
     }
     aims = [
         Aim("largest difference of probabilities", max((row["difference"] for row in rows), default=0), TOLERANCE),
-        Aim("types whose texts are not transformers' own", sum(bool(row["other texts"]) for row in rows), 0),
+        Aim("types with other texts than transformers'", sum(bool(row["other texts"]) for row in rows), 0),
     ]
     return Report(tables, aims)
 

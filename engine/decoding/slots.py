@@ -80,7 +80,7 @@ class SlotCache(RowCache):
 
     @torch.inference_mode()
     def lead(self, tags: Sequence[int]) -> None:
-        """Bring the rows of `tags` before all others, each with a draft whose verification may be pending."""
+        """Bring the rows of `tags` before all others, each with a draft that may not be verified yet."""
         late = [self.rows[tag] for tag in tags if self.rows[tag] >= len(tags)]
         free = sorted(set(range(len(tags))) - {self.rows[tag] for tag in tags})
         for row, other in zip(late, free, strict=True):

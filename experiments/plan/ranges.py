@@ -124,7 +124,7 @@ def lower(fleet: Deployment) -> tuple[float, str]:
     counted = server.requests if server and 0 < fleet.depth <= fleet.candidate.present else 0
     if counted <= LOWER**-2:
         return LOWER, f"{LOWER:g} lower"
-    return counted**-0.5, f"{counted**-0.5:.2g} lower by chance, as counted in {counted} requests, other texts aside"
+    return counted**-0.5, f"{counted**-0.5:.2g} lower by chance in {counted} equally long requests, other texts aside"
 
 
 def accepting(scenario: Scenario, more: float) -> Scenario:

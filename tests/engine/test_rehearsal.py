@@ -94,7 +94,7 @@ def test_a_drafter_captures_nothing_in_a_run(
 def test_a_target_captures_nothing_in_a_run(
     tiny: Path, recorder: Recorder, kind: str, load: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither with requests that arrive, whose prompts come in chunks, nor with heads, nor of fewer rows."""
+    """Neither with requests that arrive and prompts in chunks, nor with heads, nor of fewer rows."""
     drafters = {"plain": {"count": 0}}.get(kind, {"place": "target"})
     tables = texts(tiny, 8 if "arrivals" in load else load["streams"]) | {
         "verifiers": {"count": 1, "max_num_seqs": 3, "max_num_batched_tokens": 32}

@@ -141,7 +141,7 @@ def test_counted_acceptance_is_lower_by_chance_alone() -> None:
         candidates(TARGET, HEAD, acceptance=said, server=server, scenario=scenario_of("star", {"drafters.depth": 3}))
         for said in ((), ("0.7",))
     )
-    counted = "0.02 lower by chance, as counted in 2500 requests, other texts aside"
+    counted = "0.02 lower by chance in 2500 equally long requests, other texts aside"
     assert lower(Deployment(head, 1, 3)) == (0.02, counted)
     for fleet in (Deployment(head, 1, 4), Deployment(stated, 1, 3), Deployment(plain, 1, 0)):
         assert lower(fleet) == (0.1, "0.1 lower")
